@@ -7,7 +7,7 @@ import io
 import json
 import re
 import runpy
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -71,16 +71,6 @@ def test_no_cell_answers_a_prediction_before_it_asks(path):
         assert not re.findall(r"""predict\.result\(\s*["']\w+["'],\s*["'][^"']*["']\s*\)""", source)
 
 
-def test_lesson_12_asks_for_the_signal_before_it_shows_the_signals():
-    (path,) = (path for path in LESSONS if path.name.startswith("12_"))
-    code = sources(path, "code")
-    asks, draws = (
-        next(i for i, text in enumerate(code) if words in text)
-        for words in ('predict("signal")', "plot_hacking(frames")
-    )
-    assert asks < draws
-
-
 @EACH_LESSON
 def test_solutions_answer_every_exercise_of_their_lesson_and_assert_that_they_pass(path):
     """By what `rlviz grade` calls an exercise; a design and a transfer question have no check."""
@@ -133,70 +123,51 @@ def test_kernels_train_on_an_eighth():
         manager.shutdown_kernel(now=True)
 
 
-def test_cleaning_strips_widget_state_and_keeps_outputs(tmp_path):
-    view = {
-        "application/vnd.jupyter.widget-view+json": {"model_id": "1"},
-        "image/png": WITH_PALETTE,
-        "text/plain": "words",
-    }
-    output = nbformat.v4.new_output("execute_result", view, execution_count=3)
-    cell = nbformat.v4.new_code_cell("explore_clip()", outputs=[output], execution_count=3)
-    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"widgets": {"state": {}}})
+def notebook_of(*outputs, **metadata):
+    cell = nbformat.v4.new_code_cell("1", outputs=list(outputs), execution_count=3)
+    return nbformat.v4.new_notebook(cells=[cell], metadata=metadata)
+
+
+def test_cleaning_strips_widget_state_gives_a_png_a_palette_and_keeps_outputs_and_words(tmp_path):
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}, "text/plain": "words"}
+    alt = {"image/png": {"alt": "two dots"}}
+    output = nbformat.v4.new_output("display_data", view | {"image/png": WITHOUT}, metadata=alt)
     path = tmp_path / "00_x.ipynb"
-    nbformat.write(notebook, path)
-    assert len(TOOL["problems"](path)) == 1
+    nbformat.write(notebook_of(output, widgets={"state": {}}), path)
     assert TOOL["main"](["check", str(path)]) == 1
     TOOL["main"](["clean", str(path)])
     clean = nbformat.read(path, as_version=4)
-    assert "widgets" not in clean.metadata
-    assert set(clean.cells[0].outputs[0].data) == {"image/png", "text/plain"}
-    assert clean.cells[0].outputs[0].data["image/png"] == WITH_PALETTE
-    assert TOOL["main"](["check", str(path)]) == 0
-
-
-def test_cleaning_gives_a_png_a_palette_and_keeps_its_words(tmp_path):
-    alt = {"image/png": {"alt": "two dots"}}
-    output = nbformat.v4.new_output("display_data", {"image/png": WITHOUT}, metadata=alt)
-    path = tmp_path / "00_x.ipynb"
-    cells = [nbformat.v4.new_code_cell("1", outputs=[output])]
-    before = TOOL["cleaned"](nbformat.v4.new_notebook(cells=cells))
-    before.cells[0].outputs[0].data["image/png"] = WITHOUT
-    nbformat.write(before, path)
-    assert len(TOOL["problems"](path)) == 1
-    TOOL["main"](["clean", str(path)])
-    (cell,) = nbformat.read(path, as_version=4).cells
-    assert Image.open(io.BytesIO(base64.b64decode(cell.outputs[0].data["image/png"]))).mode == "P"
-    assert cell.outputs[0].metadata == alt
-    assert TOOL["problems"](path) == []
+    (cleaned,) = clean.cells[0].outputs
+    assert "widgets" not in clean.metadata and set(cleaned.data) == {"image/png", "text/plain"}
+    assert Image.open(io.BytesIO(base64.b64decode(cleaned.data["image/png"]))).mode == "P" and cleaned.metadata == alt
+    assert TOOL["main"](["check", str(path)]) == 0 and TOOL["problems"](path) == []
 
 
 def test_what_was_printed_together_is_one_output():
     """A kernel sends it in as many messages as it likes; a warning, or a picture, between two lines keeps its place."""
     picture = nbformat.v4.new_output("display_data", {"image/png": WITH_PALETTE})
-    out, err = (partial(nbformat.v4.new_output, "stream", name=name) for name in ("stdout", "stderr"))
-    outputs = [
-        out(text="a\n"),
-        out(text="b\n"),
-        err(text="!\n"),
-        out(text="c\n"),
-        picture,
-        out(text="d\n"),
-        out(text="e\n"),
+    printed = [
+        ("stdout", "a\n"),
+        ("stdout", "b\n"),
+        ("stderr", "!\n"),
+        ("stdout", "c\n"),
+        ("stdout", "d\n"),
+        ("stdout", "e\n"),
     ]
-    cell = nbformat.v4.new_code_cell("1", outputs=outputs)
-    (cell,) = TOOL["cleaned"](nbformat.v4.new_notebook(cells=[cell])).cells
+    streams = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in printed]
+    (cell,) = TOOL["cleaned"](notebook_of(*streams[:4], picture, *streams[4:])).cells
     assert [one.get("text") for one in cell.outputs] == ["a\nb\n", "!\n", "c\n", None, "d\ne\n"]
 
 
-def test_errors_and_missing_outputs_are_found(tmp_path):
-    path = tmp_path / "00_x.ipynb"
-    nbformat.write(TOOL["cleaned"](nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")])), path)
-    assert TOOL["problems"](path) == ["no outputs are saved"]
-    error = nbformat.v4.new_output("error", ename="ValueError", evalue="x", traceback=[])
-    nbformat.write(
-        TOOL["cleaned"](nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[error])])), path
-    )
-    assert TOOL["problems"](path) == ["an error is saved in its outputs"]
+ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="x", traceback=[])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "problem"), [([], "no outputs are saved"), ([ERROR], "an error is saved in its outputs")]
+)
+def test_errors_and_missing_outputs_are_found(outputs, problem, tmp_path):
+    nbformat.write(TOOL["cleaned"](notebook_of(*outputs)), tmp_path / "00_x.ipynb")
+    assert TOOL["problems"](tmp_path / "00_x.ipynb") == [problem]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -100,21 +100,3 @@ def test_the_pages_are_all_found_and_linked():
     assert len(PAGES) == 10
     linked = README + CONTRIBUTING.read_text(encoding="utf-8")
     assert all(str(path.relative_to(ROOT)) in linked for path in PAGES if path.parent != ROOT)
-
-
-def test_every_option_of_the_long_example_is_a_default_or_said_to_differ():
-    """The long example shows the defaults, so that it trains what `rlviz train` alone trains."""
-    line = next(line for line in "\n".join(SHELL).splitlines() if "--eps-low" in line)
-    words = shlex.split(line)
-    given = dict(zip(words[2::2], words[3::2], strict=True))
-    parameters = {parameter.opts[0]: parameter for parameter in get_command(app).commands["train"].params}
-    from rlviz.algorithms import GRPO
-    from rlviz.training import TrainSettings
-
-    elsewhere = {f"--{name.replace('_', '-')}": value for name, value in vars(TrainSettings()).items()}
-    elsewhere |= {"--eps-low": GRPO.bounds.eps_low, "--eps-high": GRPO.bounds.eps_high, "--beta": 0.0}
-    for option, value in given.items():
-        if option == "--out":
-            continue
-        default = elsewhere.get(option, parameters[option].default)
-        assert type(default)(value) == default, option

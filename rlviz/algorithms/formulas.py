@@ -9,11 +9,11 @@ from typing import Any
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
-from rlviz.algorithms.notation import LaTeX, Node, Unicode, atoms, compared, painted, read, repainted, safe, value_of
+from rlviz.algorithms.notation import LaTeX, Unicode, atoms, compared, painted, repainted, safe, typeset
 from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import RewardKL, call_of, numbers_in
-from rlviz.pieces.words import Written, clauses, function_name
+from rlviz.pieces.formula import Node, call_of_name, formula_of, function_name
 from small_models.checks import checked
 
 SHORT = 3  # a limit of so many names and numbers stands within the objective, a longer one in a row of its own
@@ -158,6 +158,11 @@ def _name(text: str, slot: str = "", value: Any = None) -> Node:
     return Node("name", (), text, value, slot)
 
 
+def _number(value: int | float, slot: str) -> Node:
+    node = Node("number", (), f"{abs(value):g}", value, slot)
+    return Node("−", (node,), slot=slot) if value < 0 else node
+
+
 def _rows(algorithm: Algorithm) -> list[Row]:
     """Return the rows of one algorithm, in their order."""
     made = _Rows()
@@ -181,18 +186,13 @@ class _Rows:
 
     def read(self, slot: str, piece: Any, called_with: Sequence[str], put: Mapping[str, Node] | None = None) -> Node:
         """Return a piece's formula and add rows for what it defines; where none can be read, return the call of its name."""
-        put, numbers = put or {}, numbers_in(piece)
-        try:
-            if isinstance(piece, Written):
-                main, defined = clauses(str(piece.formula))
-                made = read(main, slot, numbers, put)
-                more = [(read(name, "", {}), read(text, slot, numbers, put)) for name, text in defined]
-                self.defined += [Row(slot, left, (right,)) for left, right in more]
-                return made
-        except ValueError:  # a formula of one's own that is none
-            pass
-        given = tuple(put[name] if name in put else read(name, slot, {}) for name in called_with)
-        return Node("call", given, function_name(piece), piece, slot)
+        numbers, put = numbers_in(piece), put or {}
+        if (formula := formula_of(piece)) is None:
+            return call_of_name(piece, [typeset(_name(name), slot, {}, put) for name in called_with], slot)
+        for left, right in formula.defined:
+            row = Row(slot, typeset(left, "", {}, {}), (typeset(right, slot, numbers, put),))
+            self.defined.append(row)
+        return typeset(formula.main, slot, numbers, put)
 
     def slots(self, algorithm: PolicyGradient) -> None:
         """Add the rows of an algorithm that samples."""
@@ -276,7 +276,7 @@ class _Rows:
         for slot, name, value in found:
             clash = any(name == other and value != its for _, other, its in found)
             text = f"{name}_{slot.replace(' ', '_')}" if clash else name
-            entries.setdefault(text, Node("is", (_name(text, slot), value_of(value, slot)), "=", slot=slot))
+            entries.setdefault(text, Node("is", (_name(text, slot), _number(value, slot)), "=", slot=slot))
         if entries:
             self.add("values", None, *entries.values())
 
@@ -307,24 +307,16 @@ def _beside(a: Algorithm, b: Algorithm) -> list[tuple[Row | None, Row | None]]:
 
 
 def _marked(a: Row | None, b: Row | None, changed: AbstractSet[str]) -> tuple[Row | None, Row | None]:
-    if a is None or b is None:
-        return a and _from(0, a, changed), b and _from(0, b, changed)
-    if a.slot == "values":
-        return _values(a, b, changed), _values(b, a, changed)
-    pairs = [compared(one, other, changed) for one, other in zip(a.right, b.right, strict=False)]
-    ours, theirs = ([pair[place] for pair in pairs] for place in (0, 1))
-    ours, theirs = ours + list(a.right[len(pairs) :]), theirs + list(b.right[len(pairs) :])
-    return _from(len(pairs), a.with_right(ours), changed), _from(len(pairs), b.with_right(theirs), changed)
-
-
-def _from(place: int, row: Row, changed: AbstractSet[str]) -> Row:
-    """Return a row with its parts from this place on marked: the other has none there."""
-    return row.with_right([*row.right[:place], *(painted(part, changed) for part in row.right[place:])])
-
-
-def _values(row: Row, other: Row, changed: AbstractSet[str]) -> Row:
-    """Return a row of numbers, those marked that the other has not."""
-    return row.with_right(part if part in other.right else painted(part, changed) for part in row.right)
+    ours, theirs = (() if row is None else row.right for row in (a, b))
+    if "values" in {row.slot for row in (a, b) if row}:  # in any order
+        first = [part if part in theirs else painted(part, changed) for part in ours]
+        second = [part if part in ours else painted(part, changed) for part in theirs]
+    else:
+        pairs = [compared(one, other, changed) for one, other in zip(ours, theirs, strict=False)]
+        first, second = [one for one, _ in pairs], [other for _, other in pairs]
+        for marked, parts in ((first, ours), (second, theirs)):
+            marked += [painted(part, changed) for part in parts[len(pairs) :]]
+    return a and a.with_right(first), b and b.with_right(second)
 
 
 def _all_of(row: Row | None, slots: AbstractSet[str]) -> Row | None:

@@ -1,20 +1,18 @@
-"""Mathematics as a tree, read from the formulas that pieces have as text; two trees compared; a tree as LaTeX and as Unicode.
+"""Formulas as mathematics: two trees compared, and a tree as LaTeX and as Unicode.
 
-A leaf knows the slot whose piece it comes from, and of a parameter the value. `compared` marks what differs between two trees.
+Here a leaf knows the slot whose piece it comes from, and of a parameter the value. `compared` marks what differs between two.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import replace
+from typing import Any
 
-from rlviz.pieces.words import parsed
+from rlviz.pieces.formula import ARGUMENTS, Node, chain, read, terms_of
 
-Mark = Literal["", "all", "head"]
 # between #0072B2 on white and its brighter twin on black: LaTeX in a notebook has one colour for both, 4.3 : 1 on either
 ACCENT = "#1A7EBB"
 LOGS = {"logp": "π_θ", "old_logp": "π_old", "ref_logp": "π_ref", "sampler_logp": "π_sampler"}
@@ -96,136 +94,59 @@ AROUND = {
     "sqrt": ((r"\sqrt{", "}"), ("√(", ")")),
     "choose": ((r"\binom{", "}{", "}"), ("C(", ", ", ")")),
 }
-COMPARISONS: dict[type, tuple[str, str]] = {
-    ast.Gt: (">", ">"), ast.GtE: (r"\ge", "≥"), ast.Lt: ("<", "<"), ast.LtE: (r"\le", "≤"), ast.Eq: ("=", "="),
-}  # fmt: skip
-UNNAMED = {name: len(signs[0]) - 1 for name, signs in AROUND.items()}  # written without name → how many arguments
+LATEX_SIGNS = {"≥": r"\ge", "≤": r"\le", "←": r"\leftarrow"}
 # how tightly an operator binds; the rest binds as 9
 LEVELS = {"if": 0, "or": 1, "is": 2, "+": 3, "·": 5, "−": 5, "^": 7}
 
 
-@dataclass(frozen=True)
-class Node:
-    """A part of a formula.
+def typeset(node: Node, slot: str, values: Mapping[str, Any], put: Mapping[str, Node]) -> Node:
+    """Return the tree of a formula as it is displayed: log-probabilities as log π, differences of logs as the log of a quotient.
 
-    op: what it is: "name", "number", "call", "+", "·", "/", "^", "−" (of one part), "if", "is" (a comparison), "or", or "list".
-    text: of a name, a number, a function, the signs of a comparison. value: of a parameter, or the piece that a call stands for.
-    slot: where it comes from. mark: what of it differs from the tree that it was compared with.
+    slot: where it comes from. values: of its parameters. put: what stands in place of a name.
     """
 
-    op: str
-    parts: tuple[Node, ...] = ()
-    text: str = ""
-    value: Any = None
-    slot: str = field(default="", compare=False)
-    mark: Mark = field(default="", compare=False)
+    def make(op: str, *parts: Node, text: str = "") -> Node:
+        return Node(op, parts, text, slot=slot)
 
-    def walk(self) -> Iterator[Node]:
-        """Return it and all below it."""
-        yield self
-        for part in self.parts:
-            yield from part.walk()
-
-
-def read(text: str, slot: str, values: Mapping[str, Any], put: Mapping[str, Node] | None = None) -> Node:
-    """Return a clause of a formula as a tree. put: what stands in place of a name. Raises ValueError for what is none."""
-    try:
-        return _Reader(slot, values, put or {}).node(parsed(text))
-    except RecursionError as error:
-        raise ValueError(f"formula must have fewer terms; got {len(text)} characters") from error
-
-
-@dataclass(frozen=True)
-class _Reader:
-    slot: str
-    values: Mapping[str, Any]
-    put: Mapping[str, Node]
-
-    def make(self, op: str, *parts: Node, text: str = "", value: Any = None) -> Node:
-        return Node(op, parts, text, value, self.slot)
-
-    def name(self, name: str) -> Node:
-        if name in self.put:
-            return self.put[name]
-        if name in STANDS_FOR:
-            return self.node(parsed(STANDS_FOR[name]))
-        if name in LOGS:
-            return self.make("call", self.make("name", text=LOGS[name]), text="log")
-        return self.make("name", text=name, value=self.values.get(name))
-
-    def probability(self, node: ast.expr) -> Node | None:
-        """Return p where the expression is log p of a token, perhaps with its gradient stopped."""
-        match node:
-            case ast.Name(id=name) if name in LOGS:
-                return self.make("name", text=LOGS[name])
-            case ast.Call(func=ast.Name(id="sg"), args=[inner]) if (p := self.probability(inner)) is not None:
-                return self.make("call", p, text="sg")
-        return None
-
-    def quotient(self, node: ast.expr) -> Node | None:
-        """Return p / q where the expression is log p − log q."""
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-            p, q = self.probability(node.left), self.probability(node.right)
-            return None if p is None or q is None else self.make("/", p, q)
-        return None
-
-    def node(self, node: ast.expr) -> Node:
-        match node:
-            case ast.Name(id=name):
-                return self.name(name)
-            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-                return self.make("number", text=f"{number:g}")
-            case ast.UnaryOp(op=ast.USub(), operand=inner):
-                return self.make("−", self.node(inner))
-            case ast.BinOp(left=left, op=op, right=right):
-                if (quotient := self.quotient(node)) is not None:
-                    return self.make("call", quotient, text="log")
-                return self.binary(op, left, right)
-            case ast.IfExp(test=test, body=body, orelse=other):
-                return self.make("if", *map(self.node, (body, test, other)))
-            case ast.BoolOp(op=ast.Or(), values=parts):
-                return self.make("or", *map(self.node, parts))
-            case ast.Compare(left=left, ops=ops, comparators=parts) if all(type(op) in COMPARISONS for op in ops):
-                signs = " ".join(COMPARISONS[type(op)][1] for op in ops)
-                return self.make("is", *map(self.node, (left, *parts)), text=signs)
-            case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]):
-                return self.call(name, parts)
-            case ast.Tuple(elts=parts):
-                return self.make("list", *map(self.node, parts))
-        raise ValueError(
-            f"formula must be made of names, numbers, + − · /, comparisons and calls; got {ast.unparse(node)}"
-        )
-
-    def binary(self, op: ast.operator, left: ast.expr, right: ast.expr) -> Node:
-        a, b = self.node(left), self.node(right)
-        match op:
-            case ast.Add():
-                return self.make("+", *parts_of(a, "+"), *parts_of(b, "+"))
-            case ast.Sub():
-                return self.make("+", *parts_of(a, "+"), self.make("−", b))
-            case ast.Mult():
-                if a == b:
-                    return self.make("^", a, self.make("number", text="2"))
-                return self.make("·", *parts_of(a, "·"), *parts_of(b, "·"))
-            case ast.Div():
-                return self.make("/", a, b)
-            case ast.Pow():
-                return self.make("^", a, b)
-        raise ValueError(f"formula must be made with + − · / and **; got {type(op).__name__}")
-
-    def call(self, name: str, parts: Sequence[ast.expr]) -> Node:
-        if name == "exp" and len(parts) == 1:
-            for inner in (self.probability(parts[0]), self.quotient(parts[0])):
-                if inner is not None:
-                    return inner
-        if len(parts) != UNNAMED.get(name, len(parts)):
-            raise ValueError(f"formula must give {name} {UNNAMED[name]} arguments; got {len(parts)}")
-        return self.make("call", *map(self.node, parts), text=name)
+    if node.op == "name":
+        if node.text in put:
+            return put[node.text]
+        if node.text in STANDS_FOR:
+            return typeset(read(STANDS_FOR[node.text]).main, slot, values, put)
+        if node.text in LOGS:
+            return make("call", make("name", text=LOGS[node.text]), text="log")
+        return replace(node, value=values.get(node.text), slot=slot)
+    parts = [typeset(part, slot, values, put) for part in node.parts]
+    match node.op, node.text:
+        case "call", "exp" if parts and _is_log(parts[0]):
+            return parts[0].parts[0]
+        case "call", "sg" if _of_one(parts[0]):
+            return make("call", make("call", *parts[0].parts, text="sg"), text="log")
+        case "+", _:
+            terms: list[Node] = []
+            for part in parts:
+                if terms and part.op == "−" and _of_one(terms[-1]) and _of_one(part.parts[0]):
+                    quotient = make("/", *terms.pop().parts, *part.parts[0].parts)
+                    terms.append(make("call", quotient, text="log"))
+                else:
+                    terms.append(part)
+            return chain("+", terms, slot)
+        case "·", _:
+            factors: list[Node] = []
+            for part in parts:
+                square = factors and factors[-1] == part
+                factors.append(make("^", factors.pop(), Node("number", text="2", value=2)) if square else part)
+            return chain("·", factors, slot)
+    return replace(node, parts=tuple(parts), slot=slot)
 
 
-def parts_of(node: Node, op: str) -> tuple[Node, ...]:
-    """Return the terms of a sum, the factors of a product; of another node itself."""
-    return node.parts if node.op == op else (node,)
+def _is_log(node: Node) -> bool:
+    return (node.op, node.text, len(node.parts)) == ("call", "log", 1)
+
+
+def _of_one(node: Node) -> bool:
+    """Return whether a node is the log of one thing, and not of a quotient."""
+    return _is_log(node) and node.parts[0].op != "/"
 
 
 # what differs
@@ -235,143 +156,108 @@ def painted(node: Node, changed: AbstractSet[str]) -> Node:
     """Return a node marked whole, or where it holds parts of slots that stayed, in those of slots that changed."""
     if all(not part.slot or part.slot in changed for part in node.walk()):
         return replace(node, mark="all")
-    head: Mark = "head" if node.slot in changed else ""
-    return replace(node, parts=tuple(painted(part, changed) for part in node.parts), mark=head)
+    return _marked(node, tuple(painted(part, changed) for part in node.parts), head=node.slot in changed)
 
 
 def compared(a: Node, b: Node, changed: AbstractSet[str]) -> tuple[Node, Node]:
     """Return two trees with what differs between them marked, in slots that changed alone."""
     if a == b:
         return a, b
-    for outer, inner in ((a, b), (b, a)):
-        if (grown := _grown(outer, inner, changed)) is not None:
-            return grown if outer is a else grown[::-1]
+    if (inside := _wrapped(a, b, changed)) is not None:
+        return inside
+    if (inside := _wrapped(b, a, changed)) is not None:
+        return inside[::-1]
     for op in "·+":  # one of the two may be a single term, or factor, of the other
-        if op in (a.op, b.op) and (a.op == b.op or any(part in parts_of(b, op) for part in parts_of(a, op))):
+        if op in (a.op, b.op) and (a.op == b.op or any(part in terms_of(b, op) for part in terms_of(a, op))):
             return _chains(a, b, op, changed)
     if (a.op, a.text, len(a.parts)) == (b.op, b.text, len(b.parts)) and a.parts:
-        pairs = [compared(one, other, changed) for one, other in zip(a.parts, b.parts, strict=True)]
-        head: Mark = "" if a.value == b.value else "head"  # two rules of one name
-        ours, theirs = (replace(each, mark=head) for each in (a, b))
-        return _with_parts(ours, (pair[0] for pair in pairs)), _with_parts(theirs, (pair[1] for pair in pairs))
+        ours, theirs = _pairs(a.parts, b.parts, changed)
+        head = a.value != b.value  # two rules of one name
+        return _marked(a, ours, head=head), _marked(b, theirs, head=head)
     return painted(a, changed), painted(b, changed)
 
 
-def _grown(outer: Node, inner: Node, changed: AbstractSet[str]) -> tuple[Node, Node] | None:
+def _pairs(
+    ours: Sequence[Node], theirs: Sequence[Node], changed: AbstractSet[str]
+) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Return parts compared one by one; where they are not as many, or there are none, each painted."""
+    if len(ours) != len(theirs):
+        return tuple(painted(part, changed) for part in ours), tuple(painted(part, changed) for part in theirs)
+    pairs = [compared(one, other, changed) for one, other in zip(ours, theirs, strict=True)]
+    return tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
+
+
+def _marked(node: Node, parts: Sequence[Node], *, head: bool) -> Node:
+    return replace(node, parts=tuple(parts), mark="head" if head else "")
+
+
+def _wrapped(outer: Node, inner: Node, changed: AbstractSet[str]) -> tuple[Node, Node] | None:
     """Compare a function, or a quotient, that came around what it is of; None where `inner` is no part of `outer`."""
-    if outer.op not in ("call", "/") or outer.text in UNNAMED or outer.slot not in changed:
+    if outer.op not in ("call", "/") or outer.text in ARGUMENTS or outer.slot not in changed:
         return None
-    place = next((place for place, part in enumerate(outer.parts) if _bare(part) == _bare(inner)), None)
-    if place is None or (outer.op == "/" and place):
+    candidates = outer.parts[:1] if outer.op == "/" else outer.parts
+    place = next((place for place, part in enumerate(candidates) if _bare(part) == _bare(inner)), None)
+    if place is None:
         return None
     part, inner = compared(outer.parts[place], inner, changed)
-    parts = (part if at == place else painted(other, changed) for at, other in enumerate(outer.parts))
-    return replace(_with_parts(outer, parts), mark="head"), inner
+    parts = [part if at == place else painted(other, changed) for at, other in enumerate(outer.parts)]
+    return _marked(outer, parts, head=True), inner
 
 
 def _bare(node: Node, slot: str | None = None) -> Node:
     """Return a tree without what other slots' pieces put into it."""
     slot = node.slot if slot is None else slot
-    return Node("name") if node.slot != slot else _with_parts(node, (_bare(part, slot) for part in node.parts))
-
-
-def _with_parts(node: Node, parts: Iterable[Node]) -> Node:
-    return replace(node, parts=tuple(parts))
+    return Node("name") if node.slot != slot else replace(node, parts=tuple(_bare(part, slot) for part in node.parts))
 
 
 def _chains(a: Node, b: Node, op: str, changed: AbstractSet[str]) -> tuple[Node, Node]:
     """Compare the terms of two sums, or the factors of two products, of which one may be a single one."""
-    both = parts_of(a, op), parts_of(b, op)
-    alike = any(part in both[1] for part in both[0])
-    classes: list[Node] = []
-    first, second = ([_number(part, classes) for part in parts] for parts in both)
+    ours, theirs = terms_of(a, op), terms_of(b, op)
+    classes: list[Node] = []  # pieces need have no hash
+    for part in (*ours, *theirs):
+        if part not in classes:
+            classes.append(part)
+    places = [[classes.index(part) for part in parts] for parts in (ours, theirs)]
     made: tuple[list[Node], list[Node]] = ([], [])
-    for kind, i, j, k, n in difflib.SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
-        gone, come = both[0][i:j], both[1][k:n]
-        if kind != "equal" and len(gone) == len(come):
-            pairs = [compared(one, other, changed) for one, other in zip(gone, come, strict=True)]
-            gone, come = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
-        elif kind != "equal":
-            gone, come = (tuple(painted(part, changed) for part in parts) for parts in (gone, come))
-        made[0].extend(gone)
-        made[1].extend(come)
-    if not alike and all(part.mark == "all" for part in (*made[0], *made[1])):
+    for _, i, j, k, n in difflib.SequenceMatcher(None, *places, autojunk=False).get_opcodes():
+        for side, parts in zip(made, _pairs(ours[i:j], theirs[k:n], changed), strict=True):
+            side.extend(parts)
+    if set(places[0]).isdisjoint(places[1]) and all(part.mark == "all" for part in (*made[0], *made[1])):
         return painted(a, changed), painted(b, changed)
-    return tuple(  # type: ignore[return-value]
-        _with_parts(each, parts) if each.op == op else parts[0] for each, parts in zip((a, b), made, strict=True)
+    first, second = (
+        replace(each, parts=tuple(parts)) if each.op == op else parts[0]
+        for each, parts in zip((a, b), made, strict=True)
     )
-
-
-def _number(node: Node, classes: list[Node]) -> int:
-    """Return which of the nodes seen so far this one equals; pieces need have no hash."""
-    place = next((place for place, one in enumerate(classes) if one == node), len(classes))
-    classes += [node] if place == len(classes) else []
-    return place
+    return first, second
 
 
 def repainted(node: Node, slots: AbstractSet[str]) -> Node:
     """Return a node with all that comes from these slots marked, beside what is marked already."""
     if node.mark == "all" or (node.slot in slots and not node.parts):
         return replace(node, mark="all")
-    mark: Mark = "head" if node.slot in slots else node.mark
-    return replace(node, parts=tuple(repainted(part, slots) for part in node.parts), mark=mark)
+    parts = tuple(repainted(part, slots) for part in node.parts)
+    return _marked(node, parts, head=node.slot in slots or node.mark == "head")
 
 
 def atoms(node: Node, *, marked: bool = False) -> Iterator[tuple[str, str, bool]]:
     """Return (slot, text, whether it is marked) of each name, number and function in a tree."""
     marked = marked or node.mark == "all"
     if node.text and node.op != "is":
-        yield node.slot, node.text, marked or (node.mark == "head" and node.text not in UNNAMED)
+        yield node.slot, node.text, marked or (node.mark == "head" and node.text not in ARGUMENTS)
     for part in node.parts:
         yield from atoms(part, marked=marked)
-
-
-def value_of(value: int | float, slot: str) -> Node:
-    """Return a number as a node."""
-    node = Node("number", (), f"{abs(value):g}", value, slot)
-    return Node("−", (node,), slot=slot) if value < 0 else node
 
 
 # what it looks like
 
 
-class Writer:
-    """What LaTeX and Unicode have in common: the order, the signs and the brackets."""
+class Unicode:
+    """Writes a tree as a line of Unicode: the order, the signs and the brackets. What is marked stands in «…»."""
 
-    column: int  # of the tables of symbols
-    minus: str
-    times: str
-    comma: str
-    before_sign: str  # what makes a sign that nothing stands before one between two terms
-    mark: tuple[str, str]  # what stands around what is marked
-
-    def bracketed(self, inside: str) -> str:
-        raise NotImplementedError
-
-    def fraction(self, node: Node, level: int) -> str:
-        raise NotImplementedError
-
-    def power(self, base: str, exponent: str) -> str:
-        raise NotImplementedError
-
-    def words(self, text: str) -> str:
-        raise NotImplementedError
-
-    def symbol(self, name: str) -> str:
-        raise NotImplementedError
-
-    def number(self, text: str) -> str:
-        raise NotImplementedError
-
-    def own(self, name: str) -> str:
-        """Return the name of a function that is not in the tables."""
-        raise NotImplementedError
-
-    def prefixed(self, head: str, inside: str) -> str:
-        raise NotImplementedError
-
-    def marked(self, text: str) -> str:
-        return f"{self.mark[0]}{text}{self.mark[1]}"
+    column = 1  # of the tables of symbols
+    minus, times, comma = "−", "·", ", "
+    before_sign = ""  # what makes a sign that nothing stands before one between two terms
+    mark = "«", "»"
 
     def write(self, node: Node, level: int = 0) -> str:
         """Return a node's text, in brackets where it binds less tightly than `level`."""
@@ -399,9 +285,8 @@ class Writer:
                 return self.power(self.write(parts[0], 8), self.write(parts[1]))
             case "is":
                 signs = node.text.split(" ")
-                said = {unicode: (tex, unicode)[self.column] for tex, unicode in COMPARISONS.values()}
                 return self.write(parts[0], 3) + "".join(
-                    f" {said[sign]} {self.write(part, 3)}" for sign, part in zip(signs, parts[1:], strict=True)
+                    f" {self.sign(sign)} {self.write(part, 3)}" for sign, part in zip(signs, parts[1:], strict=True)
                 )
             case "or":
                 return self.words(" or ").join(self.write(part, 2) for part in parts)
@@ -415,16 +300,12 @@ class Writer:
 
     def term(self, part: Node, *, first: bool) -> str:
         """Return a term of a sum with the sign before it; the sign of one that differs is marked with it."""
-        minus = part.op == "−"
         if first:
             return self.write(part, 4)
-        if not minus:
+        if part.op != "−":
             return f" + {self.write(part, 4)}"
         whole = f"{self.minus} {self.write(part.parts[0], 5)}"
         return f" {self.marked(f'{self.before_sign}{whole}') if part.mark == 'all' else whole}"
-
-    def product(self, factors: Sequence[str]) -> str:
-        return self.times.join(factors)
 
     def called(self, node: Node) -> str:
         name, parts = node.text, node.parts
@@ -440,61 +321,8 @@ class Writer:
     def before(self, node: Node, text: str) -> str:
         return self.marked(text) if node.mark == "head" else text
 
-
-class LaTeX(Writer):
-    """A tree as LaTeX that MathJax, KaTeX and latex2mathml read; what is marked is underlined and in the accent."""
-
-    column, minus, times, comma, before_sign = 0, "-", r"\,", ",\\ ", "{}"
-    mark = rf"\textcolor{{{ACCENT}}}{{\underline{{", "}}"
-
-    def bracketed(self, inside: str) -> str:
-        return rf"\left({inside}\right)" if r"\frac" in inside or r"\sum" in inside else f"({inside})"
-
-    def fraction(self, node: Node, level: int) -> str:
-        return rf"\frac{{{self.write(node.parts[0])}}}{{{self.write(node.parts[1])}}}"
-
-    def power(self, base: str, exponent: str) -> str:
-        return f"{{{base}}}^{{{exponent}}}"
-
-    def words(self, text: str) -> str:
-        return rf"\text{{{text}}}"
-
-    def symbol(self, name: str) -> str:
-        if name in SYMBOLS:
-            return SYMBOLS[name][0]
-        head, _, rest = name.partition("_")
-        if head in GREEK:
-            head = "\\" + {"eps": "varepsilon", "lam": "lambda"}.get(head, head)
-        elif len(head) != 1 and not head.isupper():
-            return rf"\text{{{self.letters(name)}}}"
-        return rf"{head}_{{\text{{{self.letters(rest)}}}}}" if rest else head
-
-    def letters(self, name: str) -> str:
-        return "".join(sign if sign.isalnum() else " " for sign in name)
-
-    def number(self, text: str) -> str:
-        mantissa, _, exponent = text.partition("e")
-        if not exponent:
-            return text.replace("inf", r"\infty")
-        return (f"{mantissa} \\cdot " if mantissa != "1" else "") + f"10^{{{int(exponent)}}}"
-
-    def product(self, factors: Sequence[str]) -> str:
-        numbers = [factor[0].isdigit() for factor in factors]
-        signs = [r" \cdot " if after else self.times for after in numbers[1:]]
-        return "".join(part for pair in zip(factors, [*signs, ""], strict=True) for part in pair)
-
-    def own(self, name: str) -> str:
-        return rf"\operatorname{{{name}}}" if name == "clip" else rf"\text{{{self.letters(name).strip()}}}"
-
-    def prefixed(self, head: str, inside: str) -> str:
-        return f"{head} {inside}"
-
-
-class Unicode(Writer):
-    """A tree as a line of Unicode; what is marked stands in «…»."""
-
-    column, minus, times, comma, before_sign = 1, "−", "·", ", ", ""
-    mark = "«", "»"
+    def marked(self, text: str) -> str:
+        return f"{self.mark[0]}{text}{self.mark[1]}"
 
     def bracketed(self, inside: str) -> str:
         return f"({inside})"
@@ -507,8 +335,14 @@ class Unicode(Writer):
     def power(self, base: str, exponent: str) -> str:
         return f"{base}²" if exponent == "2" else f"{base}^{exponent}"
 
+    def product(self, factors: Sequence[str]) -> str:
+        return self.times.join(factors)
+
     def words(self, text: str) -> str:
         return text
+
+    def sign(self, sign: str) -> str:
+        return sign
 
     def symbol(self, name: str) -> str:
         if name in SYMBOLS:
@@ -520,10 +354,65 @@ class Unicode(Writer):
         return text.replace("inf", "∞").replace("-", "−")
 
     def own(self, name: str) -> str:
+        """Return the name of a function that is not in the tables."""
         return name.strip("_")
 
     def prefixed(self, head: str, inside: str) -> str:
         return f"{head}{'' if inside.startswith('(') else ' '}{inside}"
+
+
+class LaTeX(Unicode):
+    """Writes a tree as LaTeX that MathJax, KaTeX and latex2mathml read; what is marked is underlined and in the accent."""
+
+    column = 0
+    minus, times, comma, before_sign = "-", r"\,", ",\\ ", "{}"
+    mark = rf"\textcolor{{{ACCENT}}}{{\underline{{", "}}"
+
+    def bracketed(self, inside: str) -> str:
+        return rf"\left({inside}\right)" if r"\frac" in inside or r"\sum" in inside else f"({inside})"
+
+    def fraction(self, node: Node, level: int) -> str:
+        return rf"\frac{{{self.write(node.parts[0])}}}{{{self.write(node.parts[1])}}}"
+
+    def power(self, base: str, exponent: str) -> str:
+        return f"{{{base}}}^{{{exponent}}}"
+
+    def product(self, factors: Sequence[str]) -> str:
+        numbers = [factor[0].isdigit() for factor in factors]
+        signs = [r" \cdot " if after else self.times for after in numbers[1:]]
+        return "".join(part for pair in zip(factors, [*signs, ""], strict=True) for part in pair)
+
+    def words(self, text: str) -> str:
+        return rf"\text{{{text}}}"
+
+    def sign(self, sign: str) -> str:
+        return LATEX_SIGNS.get(sign, sign)
+
+    def symbol(self, name: str) -> str:
+        if name in SYMBOLS:
+            return SYMBOLS[name][0]
+        head, _, rest = name.partition("_")
+        if head in GREEK:
+            head = "\\" + {"eps": "varepsilon", "lam": "lambda"}.get(head, head)
+        elif len(head) != 1 and not head.isupper():
+            return rf"\text{{{_letters(name)}}}"
+        return rf"{head}_{{\text{{{_letters(rest)}}}}}" if rest else head
+
+    def number(self, text: str) -> str:
+        mantissa, _, exponent = text.partition("e")
+        if not exponent:
+            return text.replace("inf", r"\infty")
+        return (f"{mantissa} \\cdot " if mantissa != "1" else "") + f"10^{{{int(exponent)}}}"
+
+    def own(self, name: str) -> str:
+        return rf"\operatorname{{{name}}}" if name == "clip" else rf"\text{{{_letters(name).strip()}}}"
+
+    def prefixed(self, head: str, inside: str) -> str:
+        return f"{head} {inside}"
+
+
+def _letters(name: str) -> str:
+    return "".join(sign if sign.isalnum() else " " for sign in name)
 
 
 def safe(text: str, longest: int = 60) -> str:

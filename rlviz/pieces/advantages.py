@@ -40,7 +40,7 @@ def standardized(rewards: Float[Tensor, "P G"], eps: float) -> Float[Tensor, "P 
 @says(why="the mean of the group's rewards is the baseline, so no critic is needed.")
 @dataclass(frozen=True)
 class GroupAdvantage(Checked):
-    """A = (R − mean of the group) / (std + eps), exactly 0 for a group whose rewards are all equal.
+    """A reward less its group's mean, over a std where one is asked for; exactly 0 for a group whose rewards are all equal.
 
     scale says which std: "group_std" the group's (GRPO, arXiv 2402.03300 §4.1.2), "batch_std" that of all P·G rewards
     (Lite PPO, 2508.08221), "none" no division (Dr.GRPO, 2503.20783). The std is the unbiased one (n − 1), as in verl and
@@ -78,7 +78,7 @@ class GroupAdvantage(Checked):
 )
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """A_i = R_i − mean of the other rewards of its group = (R_i − mean of the group) · G / (G − 1).
+    """A reward less the mean of the others of its group.
 
     Calling raises ValueError for groups of one.
     Source: RLOO (arXiv 2402.14740).
@@ -102,7 +102,7 @@ class LeaveOneOut:
 )
 @dataclass(frozen=True)
 class MeanScaled:
-    """A = (R − mean of the group) / mean of the group, 0 for a group whose rewards are all equal.
+    """A reward less its group's mean, over that mean; 0 for a group whose rewards are all equal.
 
     With rewards of 0 and 1 a rollout climbs Σ_{k < G} pass@k / k, the first terms of log(accuracy). Calling raises ValueError
     for groups of one, and for a group whose mean is not above 0 though its rewards differ. Source: MaxRL (arXiv 2602.02710).
@@ -151,12 +151,11 @@ def _none_right(wrong: Tensor, samples: Tensor, first: int, k: int) -> Tensor:
 )
 @dataclass(frozen=True)
 class BestOfK(Checked):
-    """A = (mean over the k-subsets that a response is in − mean over all k-subsets) / their std, of whether a subset passes.
+    """How much oftener the k-subsets that a response is in pass than all k-subsets of its group, over the std of passing.
 
-    A subset of a group's responses passes where one of its k is right, which means that its reward is above 0. With c of G right
-    let ρ = 1 − C(G − c, k) / C(G, k), σ = √(ρ (1 − ρ)). Then A = (1 − ρ) / σ for right responses, and for wrong ones
-    (1 − ρ − C(G − c − 1, k − 1) / C(G − 1, k − 1)) / σ. Where σ is 0, as with fewer than k wrong ones, A is 0: such a group
-    passes anyway. Needs G ≥ k; building one raises ValueError for k below 1. Source: Pass@k Training (arXiv 2508.10751).
+    A subset passes where one of its k responses is right, which means that its reward is above 0. Where the std is 0, as with
+    fewer than k wrong ones, A is 0: such a group passes anyway. Needs G ≥ k; building one raises ValueError for k below 1.
+    Source: Pass@k Training (arXiv 2508.10751).
     """
 
     k: int = within(4, at_least=1)
@@ -184,7 +183,7 @@ class BestOfK(Checked):
     formula="reward",
 )
 def reward_alone(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
-    """Return A = R: with rewards of 0 and 1, the gradient of the cross-entropy on one's own right responses.
+    """Return the rewards: with rewards of 0 and 1, the gradient of the cross-entropy on one's own right responses.
 
     Source: rejection-sampling fine-tuning (arXiv 2308.01825), with samples that are renewed at each step.
     """
@@ -197,7 +196,7 @@ def reward_alone(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 )
 @dataclass(frozen=True)
 class LengthWeighted:
-    """A_i = R_i − Σ_j l_j R_j / Σ_j l_j over the group, l the tokens of a response; 0 for a group whose rewards are all equal.
+    """A reward less its group's mean, weighted by lengths in tokens; 0 for a group whose rewards are all equal.
 
     The baseline with which the gradient's variance is least, where the squared length of a response's gradient grows like its
     number of tokens. Calling raises ValueError for groups of one. Source: OPO (arXiv 2505.23585).
@@ -221,12 +220,11 @@ class LengthWeighted:
 )
 @dataclass(frozen=True)
 class StandardizedApart(Checked):
-    """A = (S − mean) / √(variance + 1e-8) over the batch, S = answer · z(correct) + format · z(well_formed).
+    """Each kind of reward standardized in its group, then their weighted sum whitened over the batch.
 
-    z is (R − mean) / (std + eps) of a group, of one kind of reward; the rewards that come from the shaping, their sum, have no
-    part. Two responses of one sum, such as right without form and form without right, are told apart where the kinds differ in
-    spread. Groups in which both kinds are all equal get exactly 0. Calling raises ValueError for groups of one; building one
-    raises it for a negative weight, and for two that are 0.
+    The rewards that come from the shaping, their sum, have no part. Two responses of one sum, such as right without form and form
+    without right, are told apart where the kinds differ in spread. Groups in which both kinds are all equal get exactly 0.
+    Calling raises ValueError for groups of one; building one raises it for a negative weight, and for two that are 0.
     Source: GDPO (arXiv 2601.05242). TRL takes the statistics of the batch over responses, as here, verl over their tokens.
     """
 
@@ -258,7 +256,7 @@ class StandardizedApart(Checked):
 )
 @dataclass(frozen=True)
 class ForkingTokens(Checked):
-    """A = (R − mean) / (std + eps) of the group on the tokens of highest entropy, 0 on the others.
+    """A group's standardized rewards on the tokens of highest entropy, 0 on the others.
 
     Kept are those of old_entropy ≥ the (1 − share) quantile over all tokens of the rollout: 1 + ⌊share · (n − 1)⌋ of n tokens,
     and those that tie. The objective's weights count all tokens, as in the paper. old_entropy is that of the policy that sampled,
@@ -292,7 +290,7 @@ class ForkingTokens(Checked):
 )
 @dataclass(frozen=True)
 class TeacherLogRatio:
-    """A_t = log π_teacher − log π_old = ref_logp − old_logp of each sampled token: the reference teaches, rewards have no part.
+    """log π_teacher − log π_old of each sampled token: the reference teaches, rewards have no part.
 
     On average over the tokens that the policy samples, A · ∇log π is minus the gradient of KL(π‖π_teacher) at each place.
     Source: on-policy distillation, GKD (arXiv 2306.13649) with the reverse KL; as a policy gradient in verl's distillation.
@@ -315,7 +313,7 @@ class TeacherLogRatio:
 )
 @dataclass(frozen=True)
 class WhitenedReturn(Checked):
-    """A_t = (G_t − mean) / √(variance + 1e-8) over all tokens, G_t = R − beta Σ_{t' ≥ t} (old_logp − ref_logp)_{t'}.
+    """The reward less the KL penalties to come, whitened over all tokens.
 
     Raises ValueError unless beta is 0 or above. Source: REINFORCE++ (arXiv 2501.03262), beta 0.01.
     """
@@ -341,7 +339,7 @@ class WhitenedReturn(Checked):
 )
 @dataclass(frozen=True)
 class ProcessAdvantage(Checked):
-    """Process supervision: z = (r − mean) / (std + eps) over *all* step rewards of the group, then A_t from the steps to come.
+    """Process supervision: *all* step rewards of the group standardized to z, then A_t from the steps to come.
 
     A_t = Σ z over the steps that end at or after token t (combine="sum", the paper's), or their mean (combine="mean",
     ours: the sum grows with the number of steps). rewards: [P, G, T], read where step_ends is true; a reward of 0 at the
@@ -431,8 +429,8 @@ class PromptHistory:
 class SmoothStandardization(Checked):
     """DCPO's smooth advantage standardization (SAS), over the visits i = 1, 2, … of each prompt.
 
-    A_new = (R − mean) / std of this visit's group; A_total the same with mean and std of all rewards the prompt ever earned.
-    SA_new = (i−1)/i · A_new + 1/i · A_total;  SA_total = 1/i · A_new + (i−1)/i · A_total;  A is the one nearer to 0.
+    A_new is standardized with this visit's group, A_total with all rewards that the prompt ever earned; of two mixtures of them
+    A is the one nearer to 0.
 
     ddof 0 is the paper's population std; ddof 1 the authors' code, which feeds unbiased stds into the same recursion.
     No eps; a term whose rewards are all equal is 0. scale="none" leaves the division by the std out.

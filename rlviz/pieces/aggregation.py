@@ -31,7 +31,7 @@ def _responses(mask: Tensor) -> Tensor:
     formula="1 / (B · length)",
 )
 def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
-    """Return 1 / (B · |o_i|) on the tokens of response i: the mean over responses of each response's own mean.
+    """Return the weights of the mean over responses of each response's own mean; length is |o_i|.
 
     Source: GRPO (arXiv 2402.03300) Eq. 3.
     """
@@ -40,7 +40,7 @@ def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
 
 @says(why="every token weighs the same, so long responses are neither diluted nor spared.", formula="1 / tokens")
 def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
-    """Return 1 / Σ_i |o_i| on every token: the mean over all tokens of the batch.
+    """Return the weights of the mean over all tokens of the batch, of which there are Σ_i |o_i|.
 
     Source: DAPO (arXiv 2503.14476) Eq. 12, whose mean is over a group's tokens, then over prompts; every public
     implementation takes the whole batch, and so does this one.
@@ -54,7 +54,7 @@ def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
 )
 @dataclass(frozen=True)
 class Constant(Checked):
-    """1 / (B · max_length) on every token, with a *fixed* maximum length: the sum over tokens, whatever their number.
+    """The same weight for every token, with a *fixed* maximum length: the sum over tokens, whatever their number.
 
     Raises ValueError unless max_length ≥ 1.
     Source: Dr.GRPO (arXiv 2503.20783) §3.2.
@@ -74,7 +74,7 @@ class Constant(Checked):
     formula="1 / length",
 )
 def sequence_sum(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
-    """Return 1 / |o_i| on the tokens of response i: the sum over responses of each response's own mean.
+    """Return the weights of the sum over responses of each response's own mean; length is |o_i|.
 
     Source: DCPO (arXiv 2509.02333) Eq. 8, "only token mean"; the authors' code takes a plain sum over tokens instead.
     """

@@ -20,7 +20,7 @@ Limits = tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]
 )
 @dataclass(frozen=True)
 class FixedBounds(Checked):
-    """The same limits for every token: lower = 1 − eps_low, upper = 1 + eps_high.
+    """The same limits, lower and upper, for every token.
 
     eps_low and eps_high are widths. Equal widths: PPO (arXiv 1707.06347) Eq. 7; eps_high > eps_low is DAPO's clip-higher
     (2503.14476) Eq. 10. Raises ValueError unless 0 < eps_low < 1 and eps_high > 0.
@@ -48,8 +48,6 @@ class FixedBounds(Checked):
 class DynamicBounds(Checked):
     """Limits that widen as the old probability q = exp(old_logp) falls, from |(r − 1) · r q| ≤ eps.
 
-    lower = ½ + ½ √max(1 − 4 eps_low / q, 0);  upper = ½ + ½ √(1 + 4 eps_high / q), at most max_ratio.
-
     lower is ½ for every q ≤ 4 eps_low. Raises ValueError unless 0 < eps_low < 1, eps_high > 0 and max_ratio > 1.
     Source: DCPO (arXiv 2509.02333), dynamic-adaptive clipping; widths and max_ratio from its appendix A.9.
     """
@@ -75,7 +73,7 @@ class DynamicBounds(Checked):
 )
 @dataclass(frozen=True)
 class ChangeBounds(Checked):
-    """Limits on the change of a probability: |p − q| ≤ delta, p = r q, so lower = max(1 − delta / q, 0), upper = 1 + delta / q.
+    """Limits on the change of a probability: |p − q| ≤ delta, with q = exp(old_logp) and p = r q.
 
     |p − q| is the total variation between the policies where only this token and all others together are told apart. Raises
     ValueError unless 0 < delta < 1.
@@ -96,7 +94,7 @@ class ChangeBounds(Checked):
 @says(why="only a ratio that has grown too large is held back.", formula="0, max_ratio")
 @dataclass(frozen=True)
 class UpperBound(Checked):
-    """lower = 0, upper = max_ratio, for every token. Raises ValueError unless max_ratio > 1.
+    """An upper limit alone, for every token. Raises ValueError unless max_ratio > 1.
 
     Source: CISPO (arXiv 2506.13585) leaves the lower limit out and gives no width; ScaleRL (2510.13786) tries 4 to 8.
     """
@@ -113,5 +111,5 @@ class UpperBound(Checked):
 
 @says(why="something else holds the policy back, or nothing does.", formula="0, inf")
 def no_bounds(old_logp: Float[Tensor, "*n"]) -> Limits:
-    """Return the limits 0 and ∞, which no ratio reaches."""
+    """Return limits that no ratio reaches."""
     return torch.zeros_like(old_logp), torch.full_like(old_logp, float("inf"))

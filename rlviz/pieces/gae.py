@@ -31,10 +31,9 @@ def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1
 class GAE(Checked):
     """Generalised advantage estimation, backwards over the tokens that the policy produced.
 
-    δ_t = r_t + gamma V_{t+1} − V_t;  A_t = δ_t + gamma lam A_{t+1};  returns = A + V, before whitening.
-
-    V and A after the last token are 0; a hole in the mask (a tool's observation) is skipped, not an end. lam=0 is TD(0),
-    lam=1 Monte Carlo: A = return − V. whiten: subtract the mean and divide by the std of all valid tokens.
+    returns = A + V, before whitening. V and A after the last token are 0; a hole in the mask (a tool's observation) is skipped,
+    not an end. lam=0 is TD(0), lam=1 Monte Carlo: A = return − V. whiten: subtract the mean and divide by the std of all valid
+    tokens.
     Raises ValueError unless gamma and lam are in [0, 1].
     Source: arXiv 1506.02438 Eq. 16; PPO (1707.06347) Eq. 11–12.
     """

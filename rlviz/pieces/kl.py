@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import says, written
+from rlviz.pieces.words import says
 from rlviz.ranges import Checked, within
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
@@ -22,7 +22,7 @@ NO_KL = "kl=None leaves the KL term out"
 
 @says(formula="logp − ref_logp")
 def k1(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """Return −x = logp − ref_logp: its mean is the KL, single values are noisy and may be negative.
+    """Return k1: its mean is the KL, single values are noisy and may be negative.
 
     Source: Schulman, "Approximating KL divergence" (2020).
     """
@@ -31,7 +31,7 @@ def k1(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
 
 @says(formula="(ref_logp − logp) · (ref_logp − logp) / 2")
 def k2(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """Return x² / 2 with x = ref_logp − logp: biased as a value, its expected gradient is the KL's.
+    """Return k2: biased as a value, its expected gradient is the KL's.
 
     Source: Schulman, "Approximating KL divergence" (2020).
     """
@@ -40,7 +40,7 @@ def k2(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
 
 @says(formula="exp(ref_logp − logp) − (ref_logp − logp) − 1")
 def k3(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """Return eˣ − x − 1 with x = ref_logp − logp: never negative, its mean is the KL, its gradient is not.
+    """Return k3: never negative, its mean is the KL, its gradient is not.
 
     Source: GRPO (arXiv 2402.03300) Eq. 4; Schulman, "Approximating KL divergence" (2020).
     """
@@ -48,25 +48,20 @@ def k3(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
     return torch.expm1(x) - x
 
 
+@says(formula="gradient(logp, ref_logp) − sg(gradient(logp, ref_logp)) + sg(value(logp, ref_logp))")
 @dataclass(frozen=True)
 class StraightThrough:
-    """The value of one estimator with the gradient of another: gradient − sg[gradient] + sg[value]."""
+    """The value of one estimator with the gradient of another."""
 
     value: Estimator
     gradient: Estimator
-
-    @property
-    def formula(self) -> str:
-        """The estimate as text."""
-        value, gradient = (written(each, "logp", "ref_logp") for each in (self.value, self.gradient))
-        return f"({gradient}) − sg({gradient}) + sg({value})"
 
     def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         slope = self.gradient(logp, ref_logp)
         return slope - slope.detach() + self.value(logp, ref_logp).detach()
 
 
-@says(formula=StraightThrough(value=k3, gradient=k2).formula)
+@says(formula="k2(logp, ref_logp) − sg(k2(logp, ref_logp)) + sg(k3(logp, ref_logp))")
 def k3_plus(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """Return k3 with the gradient of k2: low variance as a value, right as an expected gradient. Source: verl's k3+."""
     return StraightThrough(value=k3, gradient=k2)(logp, ref_logp)
@@ -76,10 +71,13 @@ def _name(estimator: Estimator) -> str:
     return getattr(estimator, "__name__", str(estimator)).replace("_plus", "+")
 
 
-@says(why="a leash to the reference policy, with a gradient of its own on every token.")
+@says(
+    why="a leash to the reference policy, with a gradient of its own on every token.",
+    formula="beta · estimator(logp, ref_logp)",
+)
 @dataclass(frozen=True)
 class KLInLoss(Checked):
-    """beta · estimator(logp, ref_logp), an estimate of KL(π_θ‖π_ref), subtracted from each token's objective.
+    """An estimate of beta · KL(π_θ‖π_ref), subtracted from each token's objective.
 
     Raises ValueError unless beta > 0; no KL term is written kl=None.
     Source: GRPO (arXiv 2402.03300) Eq. 3, beta 0.04.
@@ -91,11 +89,6 @@ class KLInLoss(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the loss"
 
-    @property
-    def formula(self) -> str:
-        """The penalty as text."""
-        return f"beta · ({written(self.estimator, 'logp', 'ref_logp')})"
-
     def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return self.beta * self.estimator(logp, ref_logp)
 
@@ -105,7 +98,7 @@ class KLInLoss(Checked):
 )
 @dataclass(frozen=True)
 class KLToTeacher(KLInLoss):
-    """beta · estimator(logp, ref_logp), an estimate of KL(π_θ‖π_teacher), subtracted from each token's objective.
+    """An estimate of beta · KL(π_θ‖π_teacher), subtracted from each token's objective.
 
     The teacher stands where the reference does, and must be given: the start teaches nothing. k2, whose expected gradient is the
     KL's, is the one that the paper found best. Raises ValueError unless beta > 0.
@@ -121,10 +114,13 @@ class KLToTeacher(KLInLoss):
         return f"{self.beta:g} · {_name(self.estimator)} to teacher, in the loss"
 
 
-@says(why="the leash to the reference policy, weighted by the ratio, so that its expected gradient is that of the KL.")
+@says(
+    why="the leash to the reference policy, weighted by the ratio, so that its expected gradient is that of the KL.",
+    formula="beta · ratio · estimator(logp, ref_logp)",
+)
 @dataclass(frozen=True)
 class UnbiasedKL(Checked):
-    """beta · ratio · estimator(logp, ref_logp), subtracted from each token's objective; the ratio has a gradient, too.
+    """A penalty subtracted from each token's objective, whose ratio has a gradient, too.
 
     E over π_old of ratio · k3 is the KL of the policy as it is now, whatever it is, so the gradient of the one is that of the
     other, in the first update and in later ones. Without the ratio k3's expected gradient is that of KL(π_ref‖π_θ) at first, and
@@ -138,21 +134,19 @@ class UnbiasedKL(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · ratio · {_name(self.estimator)} to reference, in the loss"
 
-    @property
-    def formula(self) -> str:
-        """The penalty as text."""
-        return f"beta · ratio · ({written(self.estimator, 'logp', 'ref_logp')})"
-
     def __call__(
         self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"], ratio: Float[Tensor, "*n"]
     ) -> Float[Tensor, "*n"]:
         return self.beta * ratio * self.estimator(logp, ref_logp)
 
 
-@says(why="a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.")
+@says(
+    why="a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.",
+    formula="beta · estimator(old_logp, ref_logp)",
+)
 @dataclass(frozen=True)
 class KLInReward(Checked):
-    """beta · estimator(old_logp, ref_logp), subtracted from the reward of each token when it was sampled; 0 on padding.
+    """A penalty subtracted from the reward of each token when it was sampled; 0 on padding.
 
     Raises ValueError unless beta > 0; no KL term is written kl=None.
     Source: InstructGPT (arXiv 2203.02155) Eq. 2; Ziegler et al. (1909.08593) Eq. 2.
@@ -165,21 +159,19 @@ class KLInReward(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the reward"
 
-    @property
-    def formula(self) -> str:
-        """The penalty as text."""
-        return f"beta · ({written(self.estimator, 'old_logp', 'ref_logp')})"
-
     def __call__(
         self, old_logp: Float[Tensor, "P G T"], ref_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
     ) -> Float[Tensor, "P G T"]:
         return (self.beta * self.estimator(old_logp, ref_logp)).masked_fill(~mask, 0.0)
 
 
-@says(why="instead of a clip, a penalty keeps the policy near the one that sampled; there is no limit to hit.")
+@says(
+    why="instead of a clip, a penalty keeps the policy near the one that sampled; there is no limit to hit.",
+    formula="beta · estimator(old_logp, logp)",
+)
 @dataclass(frozen=True)
 class KLToOld(Checked):
-    """beta · estimator(old_logp, logp), an estimate of KL(π_old‖π_θ), subtracted from each token's objective.
+    """An estimate of beta · KL(π_old‖π_θ), subtracted from each token's objective.
 
     The tokens come from π_old, so with k3 this is beta · (r − 1 − log r), and its expected gradient is the KL's.
     Raises ValueError unless beta > 0.
@@ -192,11 +184,6 @@ class KLToOld(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to old policy, in the loss"
 
-    @property
-    def formula(self) -> str:
-        """The penalty as text."""
-        return f"beta · ({written(self.estimator, 'old_logp', 'logp')})"
-
     def __call__(self, logp: Float[Tensor, "*n"], old_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return self.beta * self.estimator(old_logp, logp)
 
@@ -207,7 +194,7 @@ class KLToOld(Checked):
 )
 @dataclass(frozen=True)
 class AdaptivePenalty(Checked):
-    """After each update: beta / 2 when kl < target / 1.5, 2 beta when kl > 1.5 target, else beta.
+    """The next beta, after each update: halved where the KL was well below its target, doubled where it was well above.
 
     target: the KL aimed at, nats per token. Raises ValueError unless target > 0.
     Source: PPO (arXiv 1707.06347) §4.
@@ -231,7 +218,7 @@ class AdaptivePenalty(Checked):
 )
 @dataclass(frozen=True)
 class ProportionalController(Checked):
-    """After each update: beta · (1 + clip(kl / target − 1, ±0.2) · count / horizon).
+    """The next beta, after each update: moved in proportion to how far the KL missed its target.
 
     target: the KL aimed at. horizon: responses over which beta reacts. Raises ValueError unless both are above 0.
     Source: Ziegler et al. (arXiv 1909.08593) §2.2.

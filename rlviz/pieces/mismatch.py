@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, MeanScaled
 from rlviz.pieces.ratios import token_ratio
-from rlviz.pieces.words import label, says, written
+from rlviz.pieces.words import label, says
 from rlviz.ranges import Checked, within
 
 Weight = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -33,18 +33,12 @@ Unweighted = GroupAdvantage | LeaveOneOut | MeanScaled
 def sequence_weight(
     old_logp: Float[Tensor, "P G T"], sampler_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
-    """Return w_i = exp( Σ_t (old_logp − sampler_logp) ) on every token of response i, and 1 on padding; GSPO takes a root of it.
+    """Return the weight of a response on each of its tokens, and 1 on padding; GSPO takes a root of it.
 
     A weight that its type cannot hold is infinite.
     """
     log_weight = (old_logp - sampler_logp).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
     return log_weight.exp().expand_as(old_logp).masked_fill(~mask, 1.0)
-
-
-def _formula(advantage: Unweighted, ratio: Weight, of_w: str) -> str:
-    """Return A as text, with `of_w` of the weight."""
-    w = written(ratio, "old_logp", "sampler_logp", "mask")
-    return f"({written(advantage, 'rewards')}) · {of_w.format(w=w)}"
 
 
 def capped_weight(
@@ -58,10 +52,13 @@ def capped_weight(
     return ratio(old_logp, sampler_logp, mask).clamp(max=cap)
 
 
-@says(why="a token that the trainer finds likelier than the sampler did counts more, but never more than cap times.")
+@says(
+    why="a token that the trainer finds likelier than the sampler did counts more, but never more than cap times.",
+    formula="advantage(rewards) · min(ratio(old_logp, sampler_logp, mask), cap)",
+)
 @dataclass(frozen=True)
 class TruncatedWeight(Checked):
-    """A · min(w, cap), w = ratio(old_logp, sampler_logp) of each token (`token_ratio`), or of each response (`sequence_weight`).
+    """A times the capped weight of each token (ratio is `token_ratio`), or of each response (`sequence_weight`).
 
     advantage: what A is before. Raises ValueError unless cap > 0.
     Source: TIS, truncated importance sampling (Ionides 2008, doi 10.1198/106186008X320456), for two engines in
@@ -76,11 +73,6 @@ class TruncatedWeight(Checked):
     def __str__(self) -> str:
         return f"({self.advantage}) · min(w, {self.cap:g}), w = {label(self.ratio)}"
 
-    @property
-    def formula(self) -> str:
-        """A as text."""
-        return _formula(self.advantage, self.ratio, "min({w}, cap)")
-
     def __call__(
         self,
         rewards: Float[Tensor, "P G"],
@@ -92,10 +84,13 @@ class TruncatedWeight(Checked):
         return self.advantage(rewards).unsqueeze(-1) * weight
 
 
-@says(why="a token on which the two engines disagree too much, either way, is left out.")
+@says(
+    why="a token on which the two engines disagree too much, either way, is left out.",
+    formula="advantage(rewards) · (w if lowest <= w <= highest else 0); w = ratio(old_logp, sampler_logp, mask)",
+)
 @dataclass(frozen=True)
 class MaskedWeight(Checked):
-    """A · w where lowest ≤ w ≤ highest, else 0, with w = ratio(old_logp, sampler_logp) as in `TruncatedWeight`.
+    """A times a weight as in `TruncatedWeight`, where that lies between two limits, else 0.
 
     advantage: what A is before. Raises ValueError unless 0 ≤ lowest ≤ 1 ≤ highest.
     Source: IcePop (arXiv 2510.18855), lowest 0.5 and highest 5.
@@ -117,11 +112,6 @@ class MaskedWeight(Checked):
     def __str__(self) -> str:
         return f"({self.advantage}) · w in {self.lowest:g} … {self.highest:g}, else 0, w = {label(self.ratio)}"
 
-    @property
-    def formula(self) -> str:
-        """A as text."""
-        return _formula(self.advantage, self.ratio, "(w if lowest <= w <= highest else 0); w = {w}")
-
     def __call__(
         self,
         rewards: Float[Tensor, "P G"],
@@ -135,11 +125,12 @@ class MaskedWeight(Checked):
 
 
 @says(
-    why="the weight corrects for who sampled, and the ratio, to the policy before the updates, is left to hold it near."
+    why="the weight corrects for who sampled, and the ratio, to the policy before the updates, is left to hold it near.",
+    formula="advantage(rewards) · ratio(old_logp, sampler_logp, mask)",
 )
 @dataclass(frozen=True)
 class FullWeight(Checked):
-    """A · w, w = ratio(old_logp, sampler_logp) as in `TruncatedWeight`, however large.
+    """A times a weight w as in `TruncatedWeight`, however large.
 
     advantage: what A is before. With the clipped surrogate it is decoupled PPO: w · min(r A, clip(r) A), r = π / π_prox and
     w = π_prox / π_behaviour, the proximal policy being π_old, the trainer's before its updates.
@@ -152,11 +143,6 @@ class FullWeight(Checked):
 
     def __str__(self) -> str:
         return f"({self.advantage}) · w = {label(self.ratio)}"
-
-    @property
-    def formula(self) -> str:
-        """A as text."""
-        return _formula(self.advantage, self.ratio, "{w}")
 
     def __call__(
         self,

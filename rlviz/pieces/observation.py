@@ -21,7 +21,7 @@ from rlviz.ranges import Checked, within
 )
 @dataclass(frozen=True)
 class ObservationCrossEntropy(Checked):
-    """−observation_weight · logp of each token that the environment wrote, in nats: neither ratio nor advantage is in it.
+    """The weighted cross-entropy of each token that the environment wrote, in nats: neither ratio nor advantage is in it.
 
     Its mean over all observed tokens of the batch is added to the loss. Raises ValueError unless observation_weight is above 0
     and finite.

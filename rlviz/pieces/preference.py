@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlviz.pieces.words import says, written
+from rlviz.pieces.words import says
 from rlviz.ranges import Checked, within
 
 
@@ -20,7 +20,7 @@ def response_logp(logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]) -> Fl
 
 @says(formula="−log(sigmoid(chosen − rejected))")
 def bradley_terry(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Return −log σ(chosen − rejected): how surprising the preference is, given two scores.
+    """Return how surprising the preference is, given two scores, in nats.
 
     Source: Bradley & Terry (1952); reward models in InstructGPT (arXiv 2203.02155) Eq. 1.
     """
@@ -33,7 +33,7 @@ def bradley_terry(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) ->
 )
 @dataclass(frozen=True)
 class ImplicitReward(Checked):
-    """The reward of which a policy is the optimum under a KL leash: beta · (logp − ref_logp), per response.
+    """The reward of which a policy is the optimum under a KL leash, per response.
 
     Raises ValueError unless beta > 0.
     Source: DPO (arXiv 2305.18290) Eq. 5, without the part that pairs share.
@@ -53,7 +53,7 @@ class ImplicitReward(Checked):
     formula="logp − ref_logp",
 )
 def log_ratio(logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Return logp − ref_logp of whole responses, nats. Source: IPO (arXiv 2310.12036) Eq. 17."""
+    """Return the log-ratio of whole responses, nats. Source: IPO (arXiv 2310.12036) Eq. 17."""
     return logp - ref_logp
 
 
@@ -61,7 +61,7 @@ def log_ratio(logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"]) -> Float
 def mean_log_ratio(
     logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]
 ) -> Float[Tensor, " N"]:
-    """Return (logp − ref_logp) / lengths, nats per token: TRL's IPO, which says that the paper's authors did so too."""
+    """Return the log-ratio, nats per token: TRL's IPO, which says that the paper's authors did so too."""
     return (logp - ref_logp) / lengths
 
 
@@ -71,7 +71,7 @@ def mean_log_ratio(
 )
 @dataclass(frozen=True)
 class LengthNormalized(Checked):
-    """The reward of a response without a reference: beta · logp / lengths, lengths the tokens of a response.
+    """The reward of a response without a reference; lengths are its tokens.
 
     Raises ValueError unless beta > 0.
     Source: SimPO (arXiv 2405.14734) Eq. 4, beta from 2 to 2.5 in its table of settings.
@@ -91,7 +91,7 @@ class LengthNormalized(Checked):
     formula="log(p / (1 − p)); p = exp(logp / lengths)",
 )
 def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Return log(p / (1 − p)), p = exp(logp / lengths): the geometric mean of the probabilities of a response's tokens.
+    """Return the log-odds of p, the geometric mean of the probabilities of a response's tokens.
 
     A type tells no p nearer to 1 than its eps; there the odds are 1 / eps, and have no gradient.
     Source: ORPO (arXiv 2403.07691) Eq. 4, 7.
@@ -103,7 +103,7 @@ def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Ten
 @says(why="the better a pair is ordered already, the less it pulls.")
 @dataclass(frozen=True)
 class SigmoidPreference(Checked):
-    """−log σ(chosen − rejected) of two implicit rewards; with label_smoothing ε, (1 − ε) of it and ε of the flipped pair's.
+    """`bradley_terry` of two implicit rewards; with label_smoothing ε, (1 − ε) of it and ε of the flipped pair's.
 
     The gradient carries σ(rejected − chosen): it fades once the pair is ordered. Raises ValueError unless
     0 ≤ label_smoothing < ½.
@@ -118,9 +118,9 @@ class SigmoidPreference(Checked):
     @property
     def formula(self) -> str:
         """The loss as text."""
-        straight, flipped = written(bradley_terry, "chosen", "rejected"), written(bradley_terry, "rejected", "chosen")
-        smoothed = f"(1 − label_smoothing) · ({straight}) + label_smoothing · ({flipped})"
-        return smoothed if self.label_smoothing else straight
+        if not self.label_smoothing:
+            return "bradley_terry(chosen, rejected)"
+        return "(1 − label_smoothing) · bradley_terry(chosen, rejected) + label_smoothing · bradley_terry(rejected, chosen)"
 
     def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         straight, flipped = bradley_terry(chosen, rejected), bradley_terry(rejected, chosen)
@@ -133,7 +133,7 @@ class SigmoidPreference(Checked):
 )
 @dataclass(frozen=True)
 class OddsRatioPreference(Checked):
-    """chosen_nll − weight · log σ(chosen − rejected): imitation of the chosen response, and a penalty on the other's odds.
+    """Imitation of the chosen response, and a penalty on the other's odds.
 
     chosen_nll: of the chosen response, nats per token. Raises ValueError unless weight is above 0 and finite.
     Source: ORPO (arXiv 2403.07691) Eq. 6, weight .1.
@@ -156,7 +156,7 @@ class OddsRatioPreference(Checked):
 )
 @dataclass(frozen=True)
 class MarginPreference(Checked):
-    """−log σ(chosen − rejected − gamma): gamma is the margin of reward that the chosen response is asked for.
+    """gamma is the margin of reward that the chosen response is asked for.
 
     Raises ValueError unless gamma is 0 or above, and finite.
     Source: SimPO (arXiv 2405.14734) Eq. 6.
@@ -177,7 +177,7 @@ class MarginPreference(Checked):
 )
 @dataclass(frozen=True)
 class SquaredPreference(Checked):
-    """(chosen − rejected − 1 / (2 beta))²: a margin of 1 / (2 beta) is aimed at, and not passed.
+    """A margin of 1 / (2 beta) is aimed at, and not passed.
 
     Raises ValueError unless beta is above 0 and finite.
     Source: IPO (arXiv 2310.12036) Eq. 17, where beta is called τ.
@@ -194,5 +194,5 @@ class SquaredPreference(Checked):
 
 @says(why="the contrast to the sigmoid: every pair pulls for ever, ordered or not.", formula="rejected − chosen")
 def linear_preference(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Return −(chosen − rejected) of two implicit rewards: a constant gradient that never stops."""
+    """Return the loss of two implicit rewards whose gradient is constant and never stops."""
     return rejected - chosen

@@ -15,7 +15,7 @@ from rlviz.pieces.words import says
 def token_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
-    """Return the ratio of each token: r = exp(logp − old_logp), and 1 on padding.
+    """Return the ratio of each token, and 1 on padding.
 
     Source: PPO (arXiv 1707.06347) §3, per token as in GRPO (2402.03300) Eq. 3.
     """
@@ -32,7 +32,7 @@ def ratio_to_sampler(
     mask: Bool[Tensor, "P G T"],
     sampler_logp: Float[Tensor, "P G T"],
 ) -> Float[Tensor, "P G T"]:
-    """Return the ratio of each token to what sampled it: r = exp(logp − sampler_logp), and 1 on padding.
+    """Return the ratio of each token to what sampled it, and 1 on padding.
 
     Where the trainer's old policy sampled it is `token_ratio`. verl calls it bypass mode; decoupled PPO (arXiv 2505.24298) is
     measured against it.
@@ -47,9 +47,9 @@ def ratio_to_sampler(
 def sequence_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
-    """Return s_i = exp( 1/|o_i| Σ_t (logp − old_logp) ) on every token of response i, and 1 on padding.
+    """Return the geometric mean of a response's token ratios on each of its tokens, and 1 on padding.
 
-    It is the geometric mean of the response's token ratios. Without the root 1/|o_i| its scale would explode with length.
+    mean_log_ratio is 1/|o_i| Σ_t (logp − old_logp). Without the root 1/|o_i| its scale would explode with length.
     Source: GSPO (arXiv 2507.18071) Eq. 7.
     """
     log_ratio = (logp - old_logp).masked_fill(~mask, 0.0)
@@ -64,7 +64,7 @@ def sequence_ratio(
 def sequence_token_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
-    """Return s_{i,t} = sg[s_i] · π_θ(t) / sg[π_θ(t)]: the value of `sequence_ratio`, the gradient of the token's own logp.
+    """Return the value of `sequence_ratio` with the gradient of the token's own logp.
 
     Source: GSPO-token (arXiv 2507.18071) Eq. 14; sg stops the gradient.
     """

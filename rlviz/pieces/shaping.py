@@ -17,7 +17,7 @@ from rlviz.ranges import Checked, within
 )
 @dataclass(frozen=True)
 class WeightedRules(Checked):
-    """R = answer · correct + format · well_formed: what two rules saw, weighted and summed, in place of other rewards.
+    """What two rules saw, weighted and summed, in place of other rewards.
 
     correct, well_formed: [P, G], 0 or 1. Raises ValueError for a negative weight.
     Source: WebSailor (arXiv 2507.02592): 0.1 format, 0.9 answer.
@@ -45,7 +45,7 @@ class WeightedRules(Checked):
 )
 @dataclass(frozen=True)
 class SoftOverlongPunishment(Checked):
-    """Added to R: 0 up to max_length − cache tokens, then −factor · (length − (max_length − cache)) / cache, at least `floor`.
+    """A punishment that grows from max_length − cache tokens on, down to `floor`.
 
     max_length, cache: tokens. floor: −1 in the paper and in TRL; −∞ as in verl, whose sampler stops at max_length.
     The paper pays 1 and −1: with rewards of 1 and 0, half as far apart, factor ½ and floor −½ weigh as much.
@@ -84,7 +84,7 @@ class SoftOverlongPunishment(Checked):
 )
 @dataclass(frozen=True)
 class LengthCost(Checked):
-    """R − per_token · length: every token costs the same, from the first one on.
+    """Every token costs the same, from the first one on.
 
     per_token: in the unit of R. Raises ValueError unless it is above 0 and finite.
     Source: the length-regularised objective of R-DPO (Park et al., arXiv 2403.19159), E[R − α · |y|].

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import label, says, written
+from rlviz.pieces.words import label, says
 from rlviz.ranges import Checked, within
 
 
@@ -23,7 +23,7 @@ def pessimistic(
     lower: Float[Tensor, "*n"],
     upper: Float[Tensor, "*n"],
 ) -> Float[Tensor, "*n"]:
-    """Return J = min(ratio · advantages, clip(ratio, lower, upper) · advantages).
+    """Return the lesser of what the ratio earns and what the clipped ratio earns.
 
     The minimum takes the clipped branch only where that is the worse one, so a token that already moved too far the
     wrong way keeps its gradient.
@@ -38,9 +38,8 @@ def pessimistic(
 )
 @dataclass(frozen=True)
 class DualClip(Checked):
-    """J = max(min(ratio · advantages, clip(ratio, lower, upper) · advantages), c · min(advantages, 0)).
+    """`pessimistic`, and for advantages < 0 no less than c · advantages; for others it never was below 0.
 
-    That is `pessimistic`, and for advantages < 0 no less than c · advantages; for others it never was below 0.
     Raises ValueError unless c > 1.
     Source: dual-clip PPO (arXiv 1912.09729). verl always applies c = 3; DCPO uses 10; TRL calls it delta.
     """
@@ -86,7 +85,7 @@ def unclipped(
     lower: Float[Tensor, "*n"],
     upper: Float[Tensor, "*n"],
 ) -> Float[Tensor, "*n"]:
-    """Return J = ratio · advantages, whatever the limits.
+    """Return what the ratio earns, whatever the limits.
 
     Source: PPO (arXiv 1707.06347) Eq. 6.
     """
@@ -103,7 +102,7 @@ def clipped_weight(
     lower: Float[Tensor, "*n"],
     upper: Float[Tensor, "*n"],
 ) -> Float[Tensor, "*n"]:
-    """Return J = sg[clip(ratio, lower, upper)] · advantages · log(ratio); sg stops the gradient, log is of a ratio above 0.
+    """Return the log of a ratio above 0, weighted by advantages and by the clipped ratio, whose gradient sg stops.
 
     ∂J/∂logp = clip(ratio, lower, upper) · advantages on every token.
 
@@ -118,7 +117,7 @@ def clipped_weight(
 )
 @dataclass(frozen=True)
 class SoftGate(Checked):
-    """J = 4/τ · σ(τ (ratio − 1)) · advantages, τ = positive where advantages > 0, else negative; whatever the limits.
+    """A sigmoid in place of the clip, whatever the limits.
 
     At ratio 1 the slope is that of ratio · advantages. Raises ValueError unless both are above 0.
     Source: SAPO (arXiv 2511.20347), τ 1.0 and 1.05.
@@ -154,10 +153,9 @@ def geometric_mean(
     upper: Float[Tensor, "*n T"],
     mask: Bool[Tensor, "*n T"],
 ) -> Float[Tensor, "*n T"]:
-    """Return J = (Π_t r̂_t)^(1/|o|) · advantages on every token of a response.
+    """Return the geometric mean of the clipped ratios times advantages, on every token of a response.
 
-    r̂ = min(ratio, upper) where advantages > 0, else max(ratio, lower): the token's own pessimistic clip.
-
+    Each token's clip is its own pessimistic one.
     Source: GMPO (arXiv 2507.20673), which clips at e^±0.4.
     """
     clipped = torch.where(advantages > 0, torch.minimum(ratio, upper), torch.maximum(ratio, lower))
@@ -174,11 +172,11 @@ def geometric_mean(
 )
 @dataclass(frozen=True)
 class GammaWeight(Checked):
-    """J = sg[φ(W)] · advantages · log(ratio), φ(W) = W^k e^(λ (1 − W)), W = Π_t ratio of a response; whatever the limits.
+    """The log ratio weighted by φ, a function of the whole response's ratio W; whatever the limits.
 
-    W has no root 1/|o| and no clip; sg stops the gradient, so ∂J/∂logp = φ(W) · advantages on every token, and φ(1) = 1. k and λ
-    are those of positive where advantages ≥ 0, else of negative. φ is largest at W = k/λ: with these values at ⅔ where
-    advantages ≥ 0, at 1½ where they are below 0. Raises ValueError unless all four are above 0 and finite.
+    W has no root 1/|o| and no clip; sg stops the gradient, so ∂J/∂logp = φ(W) · advantages on every token, and φ(1) = 1. φ is
+    largest at W = k/λ: with these values at ⅔ where advantages ≥ 0, at 1½ where they are below 0. Raises ValueError unless all
+    four are above 0 and finite.
     Source: VESPO (arXiv 2602.10693); the four values are TRL's.
     """
 
@@ -216,7 +214,7 @@ class GammaWeight(Checked):
 )
 @dataclass(frozen=True)
 class EntropyBonus(Checked):
-    """J = min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy.
+    """`pessimistic`, and a bonus for the entropy.
 
     entropy: H of the next-token distribution under the current policy, with gradient, so a token without an advantage learns too.
     Where no distribution is known, as in a picture of one token's ratio, it is None and J is `pessimistic`. Raises ValueError
@@ -250,7 +248,7 @@ class EntropyBonus(Checked):
 )
 @dataclass(frozen=True)
 class CovariancePenalty(Checked):
-    """J = ratio · advantages − beta · |log ratio| on the chosen tokens, ratio · advantages on the others; whatever the limits.
+    """What the ratio earns, less a penalty on the chosen tokens; whatever the limits.
 
     Chosen are the ⌊share · n⌋ of n tokens, at least one, with the highest (A − mean A) · (log π_old − mean log π_old), means over
     all tokens: a policy gradient's step lowers the entropy by the covariance of A and log π. The paper and verl take log π of the
@@ -289,13 +287,19 @@ class CovariancePenalty(Checked):
         return ratio * advantages - self.beta * chosen * torch.where(away > 1e-5, away, 0.0)
 
 
-@says(why="a bad response that the policy has moved away from teaches nothing reliable any more, so it is left out.")
+@says(
+    why="a bad response that the policy has moved away from teaches nothing reliable any more, so it is left out.",
+    formula=(
+        "surrogate(ratio, advantages, lower, upper) if advantages >= 0 or away <= delta else 0; "
+        "away = mean(sampler_logp − sg(logp))"
+    ),
+)
 @dataclass(frozen=True)
 class SequenceMask(Checked):
-    """J = surrogate(ratio, advantages, lower, upper) where A ≥ 0 or D ≤ delta, else 0.
+    """Another surrogate, without the bad responses that the policy has moved away from.
 
-    D = 1/|o| Σ_t (sampler_logp − logp), without a gradient, is of a whole response, from the engine that sampled it to the policy
-    as it is now: it grows with the mismatch of the two engines and with every update. Raises ValueError unless delta > 0.
+    `away`, without a gradient, is of a whole response, from the engine that sampled it to the policy as it is now: it grows with
+    the mismatch of the two engines and with every update. Raises ValueError unless delta > 0.
     Source: off-policy sequence masking (DeepSeek-V3.2, arXiv 2512.02556, Eq. 9), which does not publish delta; TRL suggests 0.5.
     """
 
@@ -304,12 +308,6 @@ class SequenceMask(Checked):
 
     def __str__(self) -> str:
         return f"{label(self.surrogate)}, bad responses within {self.delta:g} nats"
-
-    @property
-    def formula(self) -> str:
-        """J as text."""
-        inner = written(self.surrogate, "ratio", "advantages", "lower", "upper")
-        return f"{inner} if advantages >= 0 or away <= delta else 0; away = mean(sampler_logp − sg(logp))"
 
     def __call__(
         self,

@@ -18,7 +18,7 @@ from rlviz.ranges import Checked, within
 )
 @dataclass(frozen=True)
 class ClippedValueLoss(Checked):
-    """½ · max( (V − returns)², (clip(V, V_old ± eps_value) − returns)² ), per token.
+    """Half the larger of two squared errors, of V and of V held near V_old, per token.
 
     Raises ValueError unless eps_value > 0 (∞ switches the clip off).
     Source: PPO's reference implementation (arXiv 2005.12729 §3); verl and TRL alike.

@@ -1,39 +1,21 @@
-"""Formulas that pieces have as text, with a token's numbers in them; and what the loss does to a token, in a sentence.
+"""A piece's formula with a token's numbers in it; and what the loss does to a token, in a sentence.
 
-No formula is repeated here: a piece's `formula` is read, and filled in. A text with places for numbers, such as
+No formula is repeated here: a piece's own is read, and filled in. A text with places for numbers, such as
 "{ratio} · {advantages!}", is a template; behind "!" a negative number stands in brackets.
 """
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
-from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 from itertools import combinations
-from types import CodeType
-from typing import Any
 
 from rlviz.algorithms.base import PolicyGradient
-from rlviz.pieces.words import Written, clauses, parsed
+from rlviz.algorithms.notation import Unicode
+from rlviz.pieces.formula import Node
 from rlviz.types import TokenRecord
 
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "min": min,
-    "max": max,
-    "clip": lambda x, low, high: min(max(x, low), high),
-    "exp": math.exp,
-    "log": math.log,
-    "tanh": math.tanh,
-    "sqrt": math.sqrt,
-    "abs": abs,
-    "sg": float,  # stops a gradient, and leaves the value
-}
-ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
-PRINTED = str.maketrans({"*": "·", "-": "−"})
 NEGATIVE = re.compile(r"(?:(?<=[·/+−] )|(?<=−))−[^\s,()]+")  # a number behind a sign
 BEHIND_A_SIGN = re.compile(r"(?:(?<=[·/+−] )|(?<=−))\{(\w+)\}")
 PLACE = re.compile(r"\{(\w+)(!?)\}")
@@ -65,97 +47,36 @@ def filled(template: str, numbers: Mapping[str, str]) -> str:
     return PLACE.sub(lambda place: _bracketed(numbers[place[1]]) if place[2] else numbers[place[1]], template)
 
 
-@dataclass(frozen=True)
-class Formula:
-    """An expression of numbers, names and functions, as in "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"."""
+class InNames(Unicode):
+    """Writes a formula in the names of the code."""
 
-    node: ast.expr
+    times = " · "
 
-    @classmethod
-    def read(cls, text: str, names: Collection[str]) -> Formula | None:
-        """Return the expression in these names that `text` is, None where it is none."""
-        found = cls.read_all(text, names)
-        return found[0] if len(found) == 1 else None
+    def symbol(self, name: str) -> str:
+        return "∞" if name == "inf" else name
 
-    @classmethod
-    def read_all(cls, text: str, names: Collection[str]) -> tuple[Formula, ...]:
-        """Return the expressions, with commas between them, in these names that `text` is; () where it is something else."""
-        try:
-            node = parsed(text)
-        except ValueError:
-            return ()
-        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
-        return tuple(map(cls, nodes)) if all(_is_expression(part, names) for part in nodes) else ()
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The names in it that stand for numbers, in the order in which it has them."""
-        found = [part for part in ast.walk(self.node) if isinstance(part, ast.Name) and part.id not in FUNCTIONS]
-        return tuple(dict.fromkeys(part.id for part in sorted(found, key=lambda part: part.col_offset)))
-
-    def value(self, names: Mapping[str, float]) -> float:
-        """Return what it comes to."""
-        return eval(self._code, {"__builtins__": {}}, {**names, **FUNCTIONS})
-
-    @cached_property
-    def _code(self) -> CodeType:
-        return compile(ast.Expression(self.node), "formula", "eval")  # arithmetic alone: `_is_expression` let it pass
-
-    def text(self) -> str:
-        """Return it in words."""
-        return ast.unparse(self.node).translate(PRINTED)
-
-    def template(self, known: Mapping[str, float] | None = None) -> str:
-        """Return it with places for the numbers of its names; those that are known stand there."""
-        text = ast.unparse(_WithPlaces(known or {}).visit(deepcopy(self.node))).translate(PRINTED)
-        return BEHIND_A_SIGN.sub(r"{\1!}", NEGATIVE.sub(lambda number: f"({number[0]})", text))
-
-    @cached_property
-    def arguments(self) -> tuple[Formula, ...]:
-        """What its outermost function is called with; () where it has none, and where they are numbers and names already."""
-        parts = self.node.args if isinstance(self.node, ast.Call) else []
-        return () if all(isinstance(part, ast.Name | ast.Constant) for part in parts) else tuple(map(Formula, parts))
-
-    @property
-    def function(self) -> str:
-        """The name of its outermost function."""
-        assert isinstance(self.node, ast.Call)
-        return ast.unparse(self.node.func)
+    def called(self, node: Node) -> str:
+        return f"{node.text}({', '.join(map(self.write, node.parts))})"
 
 
-class _WithPlaces(ast.NodeTransformer):
-    """Puts places, or numbers that are known, as they are shown, where names are."""
+class WithPlaces(InNames):
+    """Writes a formula as a template; numbers that are known stand in it."""
 
     def __init__(self, known: Mapping[str, float]) -> None:
         self.known = known
 
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(shown(self.known[node.id]) if node.id in self.known else f"{{{node.id}}}")
+    def symbol(self, name: str) -> str:
+        return shown(self.known[name]) if name in self.known else f"{{{name}}}"
 
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        return ast.Call(node.func, [self.visit(part) for part in node.args], [])
-
-
-def _is_expression(node: ast.expr, names: Collection[str]) -> bool:
-    match node:
-        case ast.Constant(value=bool()):
-            return False
-        case ast.Constant(value=int() | float()):
-            return True
-        case ast.Name(id=name):
-            return name in names
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _is_expression(operand, names)
-        case ast.BinOp(left=left, op=op, right=right):
-            return isinstance(op, ARITHMETIC) and _is_expression(left, names) and _is_expression(right, names)
-        case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]):
-            return name in FUNCTIONS and all(_is_expression(part, names) for part in parts)
-    return False
+    def power(self, base: str, exponent: str) -> str:
+        base = f"({base})" if base.startswith("−") else re.sub(r"^\{(\w+)\}$", r"{\1!}", base)
+        return super().power(base, exponent)
 
 
-def formulas_of(piece: Any, names: Collection[str]) -> tuple[Formula, ...]:
-    """Return the piece's formula, of bounds two; () where it has none, or none in these names."""
-    return Formula.read_all(clauses(str(piece.formula))[0], names) if isinstance(piece, Written) else ()
+def template(formula: Node, known: Mapping[str, float]) -> str:
+    """Return a formula with places for the numbers of its names; those that are known stand there."""
+    text = NEGATIVE.sub(lambda number: f"({number[0]})", WithPlaces(known).write(formula))
+    return BEHIND_A_SIGN.sub(r"{\1!}", text)
 
 
 def gradient_in_words(

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.slots import CALLS, numbers_in
+from rlviz.pieces.formula import Node, formula_of, terms_of
 from rlviz.pieces.words import label
-from rlviz.runs.formula import PLACE, SAME, Formula, decimals_for, filled, formulas_of, gradient_in_words, shown
+from rlviz.runs.formula import PLACE, SAME, InNames, decimals_for, filled, gradient_in_words, shown, template
 from rlviz.types import Batch, GroupRecord, ResponseRecord, StepRecord, TokenRecord
 
 GIVE_IT = "to see the formula, give what trained this run: inspect_run(run, algorithm=…)"
@@ -123,9 +123,9 @@ class _Group:
     def __init__(self, algorithm: PolicyGradient | None, record: StepRecord, group: GroupRecord) -> None:
         self.algorithm, self.record, self.group = algorithm, record, group
         self.pieces = {} if algorithm is None else algorithm.slots()
-        self.parameters = {slot: numbers_in(piece) for slot, piece in self.pieces.items()}
-        self._read: dict[Any, tuple[Formula, ...]] = {}
-        self._written: dict[Any, tuple[str, list[tuple[str, Formula]]]] = {}
+        self.parameters = {slot: {"inf": math.inf, **numbers_in(piece)} for slot, piece in self.pieces.items()}
+        self.formulas = {key: self._formula(*made_by) for key, made_by in MADE_BY.items()}
+        self._lines: dict[str, tuple[str, list[tuple[str, Node]]]] = {}
         tokens = [t for g in record.groups for r in g.responses for t in r.tokens if can_be_worked_out(t)]
         self.all_pushes = sum(abs(token.push) for token in tokens)
         self.all_objectives = sum(abs(token.weight * token.objective) for token in tokens)
@@ -206,18 +206,21 @@ class _Group:
 
     def _made(self, key: str, values: dict[str, float], numbers: dict[str, str]) -> Term:
         """Return the term of a number that a piece made: its formula where it gives that number, else what it was called with."""
-        slot, place = MADE_BY[key]
+        slot, _ = MADE_BY[key]
         name = NAMES.get(key, key)
         if self.algorithm is None:
             return Term(name, key, "as recorded")
         piece, parameters = self.pieces[slot], self.parameters[slot]
         known = {**values, **parameters}
-        formula = next(iter(self._formulas(slot, known)[place:]), None)
+        formula = self.formulas[key]
         if formula is not None and _gives(formula, known, values[key]):
-            text, steps = self._lines(key, formula, parameters)
+            if key not in self._lines:
+                self._lines[key] = _lines(key, formula, parameters)
+            text, steps = self._lines[key]
             decimals = max(len(numbers["ratio"].partition(".")[2]), 3) if key in FINE else 3
-            numbers |= {step: shown(part.value(known), decimals) for step, part in steps}
-            parts = [part for part in formula.names if part in values]
+            numbers |= {step: shown(part.evaluate(known), decimals) for step, part in steps}
+            names = dict.fromkeys(part.text for part in formula.walk() if part.op == "name")
+            parts = [name for name in names if name in values]
         else:
             asked = [part for part in CALLS[slot][1] if self.algorithm.asks_for(slot, part) and part in values]
             parts = [part for part in CALLS[slot][0] if part in values] + asked
@@ -232,23 +235,11 @@ class _Group:
             return self._made(key, values, numbers)
         return Term(key, key, LEAVES.get(key, "what the critic said before this token, when it was sampled"))
 
-    def _formulas(self, slot: str, known: Mapping[str, Any]) -> tuple[Formula, ...]:
-        place = slot, "mean_log_ratio" in known
-        if place not in self._read:
-            self._read[place] = formulas_of(self.pieces[slot], known)
-        return self._read[place]
-
-    def _lines(
-        self, key: str, formula: Formula, parameters: Mapping[str, float]
-    ) -> tuple[str, list[tuple[str, Formula]]]:
-        """Return a formula in names, with numbers, and its last step: a template, and what is worked out for the last step."""
-        if (key, formula) not in self._written:
-            lines = [formula.text(), formula.template(parameters)]
-            steps = [(f"{key}_{index}", part) for index, part in enumerate(formula.arguments)]
-            if steps:
-                lines.append(f"{formula.function}({', '.join(f'{{{step}}}' for step, _ in steps)})")
-            self._written[key, formula] = "\n".join(f"= {line}" for line in dict.fromkeys(lines)), steps
-        return self._written[key, formula]
+    def _formula(self, slot: str, place: int) -> Node | None:
+        """Return the formula of a slot's piece, of bounds the one at this place; None where it has none."""
+        if (formula := formula_of(self.pieces.get(slot))) is None:
+            return None
+        return next(iter(terms_of(formula.main, "list")[place:]), None)
 
     def _why_not(self, slot: str) -> str:
         """Say why no formula of a number that belongs to more than this token is worked out."""
@@ -271,6 +262,16 @@ class _Group:
         push = "= weight · ∂objective/∂log π = {weight} · {slope!}" if "slope" in numbers else "−∂loss/∂log π"
         loss = Term("share of the loss", "share_of_loss", f"|weight · objective| {among}")
         return [Term("push", "push", push, (gradient, loss))]
+
+
+def _lines(key: str, formula: Node, parameters: Mapping[str, float]) -> tuple[str, list[tuple[str, Node]]]:
+    """Return a formula in names, with numbers, and its last step: a template, and what is worked out for the last step."""
+    lines = [InNames().write(formula), template(formula, parameters)]
+    steps: list[tuple[str, Node]] = []
+    if formula.op == "call" and any(part.parts for part in formula.parts):
+        steps = [(f"{key}_{index}", part) for index, part in enumerate(formula.parts)]
+        lines.append(f"{formula.text}({', '.join(f'{{{step}}}' for step, _ in steps)})")
+    return "\n".join(f"= {line}" for line in dict.fromkeys(lines)), steps
 
 
 def _used(said: str, terms: Sequence[Term]) -> list[str]:
@@ -343,8 +344,8 @@ def _at_these_numbers(
     return list(zip(*(one.flatten().tolist() for one in (j, penalties, slopes)), strict=True))
 
 
-def _gives(formula: Formula, names: Mapping[str, float], value: float) -> bool:
+def _gives(formula: Node, names: Mapping[str, float], value: float) -> bool:
     try:
-        return math.isclose(formula.value(names), value, rel_tol=SAME, abs_tol=SAME)
-    except (ArithmeticError, ValueError, TypeError):  # a formula of one's own that cannot be worked out here
+        return math.isclose(formula.evaluate(names), value, rel_tol=SAME, abs_tol=SAME)
+    except (LookupError, ArithmeticError, ValueError, TypeError):  # a name or function that a token has no number for
         return False

@@ -1,5 +1,6 @@
-"""Algorithms as mathematics: rows written by hand from the papers, the numbers that the rows give, and what is marked."""
+"""Formulas: rows written by hand from the papers, the numbers that each text gives, what is marked, and what is refused."""
 
+import inspect
 import math
 import re
 from collections import Counter
@@ -10,38 +11,27 @@ import pytest
 import torch
 from nbconvert.filters import markdown2html
 
-from rlviz import DAPO, DCPO, DPO, DR_GRPO, GRPO, GRPO_PROCESS, GSPO, GSPO_TOKEN, LITE_PPO, PPO, PPO_PENALTY
+from rlviz import DAPO, DCPO, DR_GRPO, GRPO, GRPO_PROCESS, LITE_PPO, PPO_PENALTY
 from rlviz.algorithms import (
     ALGORITHMS,
-    CISPO,
     DPO_LINEAR,
-    ECHO,
-    FORKING_TOKENS,
-    ICE_POP,
     RELATIVES,
-    RLOO,
-    TIS,
     ActorCritic,
-    PreferenceOptimization,
     command_name,
     formulas,
 )
-from rlviz.algorithms.formulas import Row
-from rlviz.algorithms.notation import LaTeX, Unicode, read
-from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage, PromptHistory, SmoothStandardization
-from rlviz.pieces.bounds import FixedBounds
-from rlviz.pieces.gae import GAE
-from rlviz.pieces.kl import KLInLoss, KLInReward, ProportionalController, k1, k2, k3_plus
-from rlviz.pieces.mismatch import FullWeight, sequence_weight
+from rlviz.algorithms.notation import LaTeX, Unicode, typeset
+from rlviz.algorithms.slots import numbers_in
+from rlviz.pieces.aggregation import sequence_mean
+from rlviz.pieces.formula import FUNCTIONS, formula_of, read, terms_of
+from rlviz.pieces.kl import KLInLoss, KLToOld, ProportionalController, k3_plus
 from rlviz.pieces.preference import SigmoidPreference, mean_log_ratio
-from rlviz.pieces.selection import drop_all_equal
+from rlviz.pieces.ratios import ratio_to_sampler
 from rlviz.pieces.shaping import LengthCost, OverlongFilter
-from rlviz.pieces.surrogate import SequenceMask, unclipped
+from rlviz.pieces.surrogate import SequenceMask, SoftGate, unclipped
 from rlviz.pieces.words import says
-from rlviz.types import Batch
 
 EVERY = (*ALGORITHMS, *RELATIVES, GRPO_PROCESS, DPO_LINEAR)
-SAMPLED = [one for one in EVERY if not isinstance(one, PreferenceOptimization)]
 
 
 def rows_of(algorithm):
@@ -57,203 +47,96 @@ def said(algorithm, **against):
     return told
 
 
-# from ALGORITHMS.md §1 to §3, by hand: r, A, R, m for r_{i,t}, A_{i,t}, R_i, m_{i,t}; S is the groups that the sum is over
+# from ALGORITHMS.md §1 to §3b and the papers, by hand: r, A, R, m for r_{i,t}, A_{i,t}, R_i, m_{i,t}; S is the groups of the sum.
+# In front of J stands Σ_g∈S Σ_i,t m; what is not said is as in GRPO. An algorithm begins at the margin.
 CLIPPED = "min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)"
 K3 = "β·(π_ref / π_θ − log(π_ref / π_θ) − 1)"
-TOKEN, GROUP, ALL = "π_θ / π_old", "(R − mean(R)) / (std(R) + ε)", "all groups"
-BY_HAND = {
-    PPO: {
-        "J": f"Σ_g∈S Σ_i,t m·(1 / Σ_j |o_j|) · [{CLIPPED}]",
-        "r": TOKEN,
-        "A": "whiten(A_raw)",
-        "A_raw": "δ_t + γ·λ·A_raw,t+1",
-        "δ_t": "R_t + γ·V_t+1 − V_t",
-        "S": ALL,
-        "R_t": "R·[t last]",
-        "R_t ←": "R_t − β·log(π_old / π_ref)",
-        "loss": "−J + c_V·aggregate(L_value)",
-        "L_value": "max((V − returns)², (clip(V, V_old − ε_value, V_old + ε_value) − returns)²) / 2",
-        "values": "ε_low = 0.2, ε_high = 0.2, γ = 1, λ = 0.95, β = 0.02, ε_value = 0.2, c_V = 0.5",
-    },
-    GRPO: {
-        "J": f"Σ_g∈S Σ_i,t m·(1 / (B·|o_i|)) · [{CLIPPED} − {K3}]",
-        "r": TOKEN,
-        "A": GROUP,
-        "S": ALL,
-        "values": "ε_low = 0.2, ε_high = 0.2, ε = 1e−06, β = 0.04",
-    },
-    DR_GRPO: {
-        "J": f"Σ_g∈S Σ_i,t m·(1 / (B·max_length)) · [{CLIPPED}]",
-        "r": TOKEN,
-        "A": "R − mean(R)",
-        "S": ALL,
-        "values": "ε_low = 0.2, ε_high = 0.2, max_length = 16",
-    },
-    DAPO: {
-        "J": f"Σ_g∈S Σ_i,t m·(1 / Σ_j |o_j|) · [{CLIPPED}]",
-        "r": TOKEN,
-        "A": GROUP,
-        "R ←": "R + clip(−factor·(|o_i| − (max_length − cache)) / cache, floor, 0)",
-        "S": "sampled_until_P({g : max R > min R}, max_rounds)",
-        "values": "ε_low = 0.2, ε_high = 0.28, ε = 1e−06, max_length = 16, cache = 4, factor = 1, floor = −1, max_rounds = 10",
-    },
-    GSPO: {
-        "J": f"Σ_g∈S Σ_i,t m·(1 / (B·|o_i|)) · [{CLIPPED}]",
-        "r": "exp(1/|o_i| Σ_t log(π_θ / π_old))",
-        "A": GROUP,
-        "S": ALL,
-        "values": "ε_low = 0.0003, ε_high = 0.0004, ε = 1e−06",
-    },
-    DCPO: {
-        "J": "Σ_g∈S Σ_i,t m·(1 / |o_i|) · [max(min(r·A, clip(r, ℓ, u)·A), c·min(A, 0))]",
-        "ℓ": "0.5 + 0.5·√(max(1 − 4·ε_low / π_old, 0))",
-        "u": "min(0.5 + 0.5·√(1 + 4·ε_high / π_old), max_ratio)",
-        "r": TOKEN,
-        "A": "SA_new if |SA_new| < |SA_total|, else SA_total",
-        "SA_new": "(1 − 1 / visits)·A_new + (1 / visits)·A_total",
-        "SA_total": "(1 / visits)·A_new + (1 − 1 / visits)·A_total",
-        "A_new": "(R − mean(R)) / std(R, ddof)",
-        "A_total": "(R − mean_so_far) / std_so_far(R, ddof)",
-        "S": ALL,
-        "values": "ε_low = 0.16, ε_high = 0.2, max_ratio = 10, c = 10, ddof = 0",
-    },
-    DPO: {"loss": "mean over pairs of (−log σ(R_w − R_l))", "R(o)": "β·log(π_θ / π_ref)", "values": "β = 0.1"},
-}
+GROUP = "(R − mean(R)) / (std(R) + ε)"
+ROWS = """
+PPO: J = (1 / Σ_j |o_j|) · [CLIPPED]; A = whiten(A_raw); A_raw = δ_t + γ·λ·A_raw,t+1; δ_t = R_t + γ·V_t+1 − V_t;
+    R_t = R·[t last]; R_t ← R_t − β·log(π_old / π_ref); loss = −J + c_V·aggregate(L_value);
+    L_value = max((V − returns)², (clip(V, V_old − ε_value, V_old + ε_value) − returns)²) / 2;
+    values = ε_low = 0.2, ε_high = 0.2, γ = 1, λ = 0.95, β = 0.02, ε_value = 0.2, c_V = 0.5
+PPO-Penalty: J = (1 / Σ_j |o_j|) · [r·A − β·(π_θ / π_old − log(π_θ / π_old) − 1)]; A = whiten(A_raw); ℓ = 0; u = ∞;
+    A_raw = δ_t + γ·λ·A_raw,t+1; δ_t = R_t + γ·V_t+1 − V_t; R_t = R·[t last]; loss = −J + c_V·aggregate(L_value);
+    L_value = max((V − returns)², (clip(V, V_old − ε_value, V_old + ε_value) − returns)²) / 2
+DPO: loss = mean over pairs of (−log σ(R_w − R_l)); R(o) = β·log(π_θ / π_ref); values = β = 0.1
+GRPO: J = (1 / (B·|o_i|)) · [CLIPPED − K3]; values = ε_low = 0.2, ε_high = 0.2, ε = 1e−06, β = 0.04
+Dr.GRPO: J = (1 / (B·max_length)) · [CLIPPED]; A = R − mean(R); values = ε_low = 0.2, ε_high = 0.2, max_length = 16
+DAPO: J = (1 / Σ_j |o_j|) · [CLIPPED]; R ← R + clip(−factor·(|o_i| − (max_length − cache)) / cache, floor, 0);
+    S = sampled_until_P({g : max R > min R}, max_rounds);
+    values = ε_low = 0.2, ε_high = 0.28, ε = 1e−06, max_length = 16, cache = 4, factor = 1, floor = −1, max_rounds = 10
+Lite PPO: J = (1 / Σ_j |o_j|) · [CLIPPED]; A = (R − mean(R)) / (std_batch(R) + ε)
+DUPO: J = (1 / Σ_j |o_j|) · [CLIPPED]; S = repeated_to_P({g : max R > min R}); R ← answer·correct + format·well_formed
+GSPO: J = (1 / (B·|o_i|)) · [CLIPPED]; r = exp(1/|o_i| Σ_t log(π_θ / π_old));
+    values = ε_low = 0.0003, ε_high = 0.0004, ε = 1e−06
+GSPO-token: J = (1 / (B·|o_i|)) · [CLIPPED]; r = sg[exp(1/|o_i| Σ_t log(π_θ / π_old))]·(π_θ / sg[π_θ])
+DCPO: J = (1 / |o_i|) · [max(min(r·A, clip(r, ℓ, u)·A), c·min(A, 0))]; ℓ = 0.5 + 0.5·√(max(1 − 4·ε_low / π_old, 0));
+    u = min(0.5 + 0.5·√(1 + 4·ε_high / π_old), max_ratio); A = SA_new if |SA_new| < |SA_total|, else SA_total;
+    SA_new = (1 − 1 / visits)·A_new + (1 / visits)·A_total; SA_total = (1 / visits)·A_new + (1 − 1 / visits)·A_total;
+    A_new = (R − mean(R)) / std(R, ddof); A_total = (R − mean_so_far) / std_so_far(R, ddof);
+    values = ε_low = 0.16, ε_high = 0.2, max_ratio = 10, c = 10, ddof = 0
+RLOO: J = (1 / (B·max_length)) · [r·A]; A = (R − mean(R))·G / (G − 1); ℓ = 0; u = ∞; R ← R − Σ_t β·log(π_old / π_ref)
+REINFORCE++: J = (1 / Σ_j |o_j|) · [CLIPPED]; A = whiten(R − β·Σ_t'≥t log(π_old / π_ref))
+CISPO: J = (1 / Σ_j |o_j|) · [sg[clip(r, 0, max_ratio)]·A·log r]
+GMPO: J = (1 / (B·|o_i|)) · [exp(1/|o_i| Σ_t log clipped)·A]; clipped = min(r, 1 + ε_high) if A > 0, else max(r, 1 − ε_low)
+SAPO: J = (1 / (B·|o_i|)) · [(4 / τ)·σ(τ·(r − 1))·A]; ℓ = 0; u = ∞; τ = positive if A > 0, else negative
+DPPO-TV: J = (1 / (B·|o_i|)) · [min(r·A, clip(r, ℓ, u)·A)]; ℓ = max(1 − δ / π_old, 0); u = 1 + δ / π_old
+prime-rl: J = (1 / Σ_j |o_j|) · [min(r·A, clip(r, ℓ, u)·A) − β·(log(π_θ / π_old)² / 2)]; A = R − mean(R);
+    ℓ = max(1 − δ / π_old, 0); u = 1 + δ / π_old
+LUSPO: J = (1 / (B·max_length)) · [CLIPPED]; r = exp(1/|o_i| Σ_t log(π_θ / π_old))
+VESPO: J = (1 / Σ_j |o_j|) · [sg[φ]·A·log r]; ℓ = 0; u = ∞; φ = W^k·exp(λ·(1 − W)); W = Π_t r;
+    k = k_negative if A < 0, else k_positive; λ = λ_negative if A < 0, else λ_positive
+Unbiased KL: J = (1 / (B·|o_i|)) · [CLIPPED − β·r·(π_ref / π_θ − log(π_ref / π_θ) − 1)]
+MaxRL: J = (1 / (B·|o_i|)) · [CLIPPED]; A = (R − mean(R)) / mean(R)
+Pass@k: J = (1 / (B·|o_i|)) · [CLIPPED]; A = (pass_with_it − pass_at_k) / √(pass_at_k·(1 − pass_at_k));
+    pass_at_k = 1 − C(wrong, k) / C(G, k); pass_with_it = 1 if R > 0, else 1 − C(wrong − 1, k − 1) / C(G − 1, k − 1)
+RFT: J = (1 / Σ_j |o_j|) · [r·A]; A = R; ℓ = 0; u = ∞
+ECHO: J = (1 / (B·|o_i|)) · [CLIPPED − K3]; loss = −J + mean over observed tokens of (−λ·log π_θ)
+OPO: J = (1 / (B·|o_i|)) · [r·A]; A = R − mean_by_length; ℓ = 0; u = ∞; mean_by_length = Σ_j∈g |o_j|·R_j / Σ_j∈g |o_j|
+KL-Cov: J = (1 / Σ_j |o_j|) · [r·A − β·[chosen]·|log r|]; ℓ = 0; u = ∞; [chosen] = 1(covariance ≥ quantile(1 − share));
+    covariance = (A − mean_batch A)·(log π_old − mean_batch log π_old)
+GDPO: J = (1 / Σ_j |o_j|) · [CLIPPED]; A = whiten(answer·z(correct) + format·z(well_formed)); z(R) = GROUP;
+    R ← answer·correct + format·well_formed
+Entropy bonus: J = (1 / (B·|o_i|)) · [CLIPPED + c_H·H]
+Forking tokens: J = (1 / Σ_j |o_j|) · [CLIPPED]; A = (GROUP)·1(H_old ≥ quantile(1 − share));
+    S = sampled_until_P({g : max R > min R}, max_rounds); R ← R + clip(−factor·(|o_i| − (max_length − cache)) / cache, floor, 0)
+Distillation: J = (1 / Σ_j |o_j|) · [r·A]; A = log(π_ref / π_old); ℓ = 0; u = ∞
+KDRL: J = (1 / Σ_j |o_j|) · [CLIPPED − β·(log(π_ref / π_θ)² / 2)]
+TIS: J = (1 / (B·|o_i|)) · [CLIPPED − K3]; A = (GROUP)·min(π_old / π_sampler, cap)
+IcePop: J = (1 / (B·|o_i|)) · [CLIPPED − K3]; A = (GROUP)·(w if lowest ≤ w ≤ highest, else 0); w = π_old / π_sampler
+Decoupled PPO: J = (1 / (B·|o_i|)) · [CLIPPED − K3]; A = (GROUP)·(π_old / π_sampler)
+Sequence mask: J = (1 / (B·|o_i|)) · [(CLIPPED if A ≥ 0 or away ≤ δ, else 0) − K3]; away = 1/|o_i| Σ_t log(π_sampler / sg[π_θ])
+IPO: loss = mean over pairs of ((R_w − R_l − 1 / (2·β))²); R(o) = log(π_θ / π_ref)
+SimPO: loss = mean over pairs of (−log σ(R_w − R_l − γ)); R(o) = β·log π_θ / |o|
+ORPO: loss = mean over pairs of (chosen_nll − weight·log σ(R_w − R_l)); R(o) = log(p / (1 − p)); p = exp(log π_θ / |o|)
+GRPO (process): J = (1 / (B·|o_i|)) · [CLIPPED − K3]; A = Σ_t'≥t z; z = (step_reward − mean_of_steps) / (std_of_steps + ε)
+DPO (linear): loss = mean over pairs of (R_l − R_w); R(o) = β·log(π_θ / π_ref)
+"""
+ROWS = ROWS.replace("CLIPPED", CLIPPED).replace("K3", K3).replace("GROUP", GROUP).replace("J = ", "J = Σ_g∈S Σ_i,t m·")
 
 
-# the others, by what their papers have in place of GRPO's: weights, what is weighed, and further rows
-SEQUENCES, TOKENS, CONSTANT = "1 / (B·|o_i|)", "1 / Σ_j |o_j|", "1 / (B·max_length)"
-SEQUENCE, FREE = "1/|o_i| Σ_t log(π_θ / π_old)", {"ℓ": "0", "u": "∞"}
-CHANGE = {"ℓ": "max(1 − δ / π_old, 0)", "u": "1 + δ / π_old"}
-CRITIC = {name: BY_HAND[PPO][name] for name in ("A", "A_raw", "δ_t", "R_t", "loss", "L_value")}
-PAPERS = {
-    "Lite PPO": (TOKENS, CLIPPED, {"A": "(R − mean(R)) / (std_batch(R) + ε)"}),
-    "DUPO": (
-        TOKENS,
-        CLIPPED,
-        {"R ←": "answer·correct + format·well_formed", "S": "repeated_to_P({g : max R > min R})"},
-    ),
-    "GSPO-token": (SEQUENCES, CLIPPED, {"r": f"sg[exp({SEQUENCE})]·(π_θ / sg[π_θ])"}),
-    "PPO-Penalty": (TOKENS, f"r·A − β·({TOKEN} − log({TOKEN}) − 1)", {**FREE, **CRITIC}),
-    "GRPO (process)": (
-        SEQUENCES,
-        f"{CLIPPED} − {K3}",
-        {"A": "Σ_t'≥t z", "z": "(step_reward − mean_of_steps) / (std_of_steps + ε)"},
-    ),
-    "RLOO": (CONSTANT, "r·A", {**FREE, "A": "(R − mean(R))·G / (G − 1)", "R ←": "R − Σ_t β·log(π_old / π_ref)"}),
-    "REINFORCE++": (TOKENS, CLIPPED, {"A": "whiten(R − β·Σ_t'≥t log(π_old / π_ref))"}),
-    "CISPO": (TOKENS, "sg[clip(r, 0, max_ratio)]·A·log r", {}),
-    "GMPO": (
-        SEQUENCES,
-        "exp(1/|o_i| Σ_t log clipped)·A",
-        {"clipped": "min(r, 1 + ε_high) if A > 0, else max(r, 1 − ε_low)"},
-    ),
-    "SAPO": (SEQUENCES, "(4 / τ)·σ(τ·(r − 1))·A", {**FREE, "τ": "positive if A > 0, else negative"}),
-    "DPPO-TV": (SEQUENCES, "min(r·A, clip(r, ℓ, u)·A)", CHANGE),
-    "prime-rl": (TOKENS, f"min(r·A, clip(r, ℓ, u)·A) − β·(log({TOKEN})² / 2)", {**CHANGE, "A": "R − mean(R)"}),
-    "LUSPO": (CONSTANT, CLIPPED, {"r": f"exp({SEQUENCE})"}),
-    "VESPO": (
-        TOKENS,
-        "sg[φ]·A·log r",
-        {
-            **FREE,
-            "φ": "W^k·exp(λ·(1 − W))",
-            "W": "Π_t r",
-            "k": "k_negative if A < 0, else k_positive",
-            "λ": "λ_negative if A < 0, else λ_positive",
-        },
-    ),
-    "Unbiased KL": (SEQUENCES, f"{CLIPPED} − {K3.replace('β', 'β·r')}", {}),
-    "MaxRL": (SEQUENCES, CLIPPED, {"A": "(R − mean(R)) / mean(R)"}),
-    "Pass@k": (
-        SEQUENCES,
-        CLIPPED,
-        {
-            "A": "(pass_with_it − pass_at_k) / √(pass_at_k·(1 − pass_at_k))",
-            "pass_at_k": "1 − C(wrong, k) / C(G, k)",
-            "pass_with_it": "1 if R > 0, else 1 − C(wrong − 1, k − 1) / C(G − 1, k − 1)",
-        },
-    ),
-    "RFT": (TOKENS, "r·A", {**FREE, "A": "R"}),
-    "ECHO": (SEQUENCES, f"{CLIPPED} − {K3}", {"loss": "−J + mean over observed tokens of (−λ·log π_θ)"}),
-    "OPO": (
-        SEQUENCES,
-        "r·A",
-        {**FREE, "A": "R − mean_by_length", "mean_by_length": "Σ_j∈g |o_j|·R_j / Σ_j∈g |o_j|"},
-    ),
-    "KL-Cov": (
-        TOKENS,
-        "r·A − β·[chosen]·|log r|",
-        {
-            **FREE,
-            "[chosen]": "1(covariance ≥ quantile(1 − share))",
-            "covariance": "(A − mean_batch A)·(log π_old − mean_batch log π_old)",
-        },
-    ),
-    "GDPO": (
-        TOKENS,
-        CLIPPED,
-        {
-            "A": "whiten(answer·z(correct) + format·z(well_formed))",
-            "z(R)": GROUP,
-            "R ←": "answer·correct + format·well_formed",
-        },
-    ),
-    "Entropy bonus": (SEQUENCES, f"{CLIPPED} + c_H·H", {}),
-    "Forking tokens": (
-        TOKENS,
-        CLIPPED,
-        {"A": f"({GROUP})·1(H_old ≥ quantile(1 − share))", **{row: BY_HAND[DAPO][row] for row in ("R ←", "S")}},
-    ),
-    "Distillation": (TOKENS, "r·A", {**FREE, "A": "log(π_ref / π_old)"}),
-    "KDRL": (TOKENS, f"{CLIPPED} − β·(log(π_ref / π_θ)² / 2)", {}),
-    "TIS": (SEQUENCES, f"{CLIPPED} − {K3}", {"A": f"({GROUP})·min(π_old / π_sampler, cap)"}),
-    "IcePop": (
-        SEQUENCES,
-        f"{CLIPPED} − {K3}",
-        {"A": f"({GROUP})·(w if lowest ≤ w ≤ highest, else 0)", "w": "π_old / π_sampler"},
-    ),
-    "Decoupled PPO": (SEQUENCES, f"{CLIPPED} − {K3}", {"A": f"({GROUP})·(π_old / π_sampler)"}),
-    "Sequence mask": (
-        SEQUENCES,
-        f"({CLIPPED} if A ≥ 0 or away ≤ δ, else 0) − {K3}",
-        {"away": "1/|o_i| Σ_t log(π_sampler / sg[π_θ])"},
-    ),
-    "DPO (linear)": {"loss": "mean over pairs of (R_l − R_w)", "R(o)": "β·log(π_θ / π_ref)"},
-    "IPO": {"loss": "mean over pairs of ((R_w − R_l − 1 / (2·β))²)", "R(o)": "log(π_θ / π_ref)"},
-    "SimPO": {"loss": "mean over pairs of (−log σ(R_w − R_l − γ))", "R(o)": "β·log π_θ / |o|"},
-    "ORPO": {
-        "loss": "mean over pairs of (chosen_nll − weight·log σ(R_w − R_l))",
-        "R(o)": "log(p / (1 − p))",
-        "p": "exp(log π_θ / |o|)",
-    },
-}
+def expected_rows():
+    """Return algorithm's name → what stands on the left, with the sign behind it → what stands on the right."""
+    found = {}
+    for line in re.sub(r";\n +", "; ", ROWS.strip()).splitlines():
+        name, _, rows = line.partition(": ")
+        found[name] = dict(re.match(r"(.+? [=←]) (.+)", row).groups() for row in rows.split("; "))
+        if "J =" in found[name]:
+            found[name] = {"r =": "π_θ / π_old", "A =": GROUP, "S =": "all groups"} | found[name]
+    return found
 
 
-def rows_by_name(algorithm):
-    told = {}
-    for row in rows_of(algorithm):
-        left, sign, right = " ".join(row.parts(tex=False)).partition(f" {row.sign} ")
-        told |= (
-            {"values": left + sign + right} if row.left is None else {left + sign.rstrip() * (row.sign == "←"): right}
-        )
-    return told
-
-
-@pytest.mark.parametrize("algorithm", BY_HAND, ids=command_name)
+@pytest.mark.parametrize("algorithm", EVERY, ids=command_name)
 def test_the_rows_are_those_of_the_papers(algorithm):
-    assert rows_by_name(algorithm) == BY_HAND[algorithm]
-
-
-@pytest.mark.parametrize("algorithm", [one for one in EVERY if one not in BY_HAND], ids=command_name)
-def test_the_rows_of_the_others_too(algorithm):
-    expected = PAPERS[algorithm.name]
-    if isinstance(expected, tuple):
-        weights, weighed, rows = expected
-        expected = {"J": f"Σ_g∈S Σ_i,t m·({weights}) · [{weighed}]", "r": TOKEN, "A": GROUP, "S": ALL, **rows}
-    told = rows_by_name(algorithm)
-    assert set(told) - set(expected) <= {"values", "β ←"}  # the numbers are in the names of the pieces, test_family.py
-    assert {name: told[name] for name in expected} == expected
+    told, expected = {}, expected_rows()[algorithm.name]
+    for row in rows_of(algorithm):
+        text = " ".join(row.parts(tex=False))
+        left, right = ("values =", text) if row.left is None else re.match(r"(.+? [=←]) (.+)", text).groups()
+        told[left] = right
+    assert {left: told[left] for left in expected} == expected
+    # the numbers of most are in the names of their pieces, test_family.py
+    assert told.keys() - expected.keys() <= {"values =", "β ←"}
 
 
 @pytest.mark.parametrize(
@@ -306,370 +189,157 @@ def test_what_differs_is_marked_and_nothing_else(algorithm, against, expected):
     assert told == [line.strip() for line in re.sub(r",\n\s+«", ", «", expected).splitlines()]
 
 
-# the rows give numbers: worked out on tensors, and compared with what the pieces make of these
-
-P, G, T = 3, 4, 5
-SIGNS = {">": torch.gt, "≥": torch.ge, "<": torch.lt, "≤": torch.le}
-OF_NUMBERS = {
-    "log": torch.log,
-    "exp": torch.exp,
-    "sqrt": torch.sqrt,
-    "abs": torch.abs,
-    "sigmoid": torch.sigmoid,
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "clip": lambda x, lower, upper: torch.minimum(torch.maximum(x, lower), upper),
-    "sg": torch.Tensor.detach,
-    "one": lambda x: x.double(),
-    "choose": lambda n, k: torch.tensor([math.comb(int(one), int(k)) for one in n.flatten()]).view_as(n).double(),
-    "sum_of_group": lambda x: x.sum(1, keepdim=True),
-    "sum_of_batch": lambda x: x.sum(),
-    "mean_of_pairs": torch.mean,
-}
-
-
-def made_up(seed=0):
-    """Return tensors by the names that formulas have for them; the rewards of each group differ."""
-    draw = torch.Generator().manual_seed(seed)
-
-    def normal(scale, *of):
-        return scale * torch.randn(of or (P, G, T), generator=draw, dtype=torch.double)
-
-    mask = torch.arange(T) < torch.randint(2, T + 1, (P, G, 1), generator=draw)
-    mask[0, 0, 1] = mask[2, 3] = False  # a hole, and a response without tokens
-    old_logp = -normal(1.0).abs() - 0.05
-    others = {"logp": normal(0.6), "ref_logp": normal(0.3), "sampler_logp": normal(0.5)}
-    logs = {"old_logp": old_logp} | {name: old_logp + by for name, by in others.items()}
-    rewards = torch.tensor([[0.0, 1, 0.5, 0], [1, 0, 0, 0], [0.25, 0, 0, 0.5]], dtype=torch.double)
-    return mask, logs, rewards, {"advantages": normal(2.0) * mask, "entropy": normal(1.0).abs(), "values": normal(0.5)}
-
-
-def of_group(reward):
-    """Return what is made of rewards [P, G, 1], by the names in formulas."""
-    std = reward.std(1, keepdim=True)
-    return {
-        "reward": reward,
-        "reward_j": reward,
-        "mean": reward.mean(1, keepdim=True),
-        "std": std,
-        "std_of_batch": reward.std(),
-        "max_reward": reward.amax(1),
-        "min_reward": reward.amin(1),
-        "wrong": (reward <= 0).sum(1, keepdim=True).expand(P, G, 1),
-        "G": torch.full((P, G, 1), G),
-    }
-
-
-@dataclass
-class Worked:
-    """Works out the rows of an algorithm. known: name → tensor; other names are those of parameters, or defined in a row."""
-
-    algorithm: object
-    known: dict
-    mask: torch.Tensor
-
-    def __post_init__(self):
-        self.rows = rows_of(self.algorithm)
-        lengths = self.mask.sum(-1, keepdim=True).double()
-        self.known |= {"mask": self.mask.double(), "length": lengths.clamp(min=1), "length_j": lengths}
-        self.known |= {"B": self.mask.any(-1).sum()}
-        self.known |= {"inf": torch.tensor(math.inf).double()}
-
-    def row(self, left, sign="="):
-        return next(
-            row for row in self.rows if row.left is not None and (Unicode().write(row.left), row.sign) == (left, sign)
-        )
-
-    def of(self, node):
-        match node.op:
-            case "name" if node.text in self.known:
-                return self.known[node.text]
-            case "name" if node.value is not None:
-                return torch.tensor(float(node.value), dtype=torch.double)
-            case "name":
-                return self.of(self.row(Unicode().write(node)).right[0])
-            case "number":
-                return torch.tensor(float(node.text), dtype=torch.double)
-            case "+":
-                return sum(self.of(part) for part in node.parts)
-            case "·":
-                return math.prod(self.of(part) for part in node.parts)
-            case "−":
-                return -self.of(node.parts[0])
-            case "/":
-                return self.of(node.parts[0]) / self.of(node.parts[1])
-            case "^":
-                return self.of(node.parts[0]) ** self.of(node.parts[1])
-            case "if":
-                value, test, other = map(self.of, node.parts)
-                return torch.where(test, value, other)
-            case "or":
-                return torch.stack(torch.broadcast_tensors(*map(self.of, node.parts))).any(0)
-            case "is" if node.parts[-1].text == "quantile":
-                left, share = self.of(node.parts[0]), self.of(node.parts[-1].parts[0])
-                return left >= torch.quantile(left[self.mask], share, interpolation="higher")
-            case "is":
-                values = torch.broadcast_tensors(*map(self.of, node.parts))
-                return torch.stack(
-                    [SIGNS[sign](a, b) for sign, a, b in zip(node.text.split(), values, values[1:], strict=False)]
-                ).all(0)
-        assert node.op == "call"
-        if node.text == "z":
-            return replace(self, known=self.known | of_group(self.of(node.parts[0]))).of(self.row("z(R)").right[0])
-        parts = [self.of(part) for part in node.parts]
-        if node.text in OF_NUMBERS:
-            return OF_NUMBERS[node.text](*parts)
-        return getattr(self, node.text)(*parts)
-
-    def sum(self, x):
-        return (x * self.mask).sum(-1, keepdim=True)
-
-    def mean(self, x):
-        return self.sum(x) / self.known["length"]
-
-    def prod(self, x):
-        return x.masked_fill(~self.mask, 1.0).prod(-1, keepdim=True)
-
-    def mean_of_batch(self, x):
-        return x[self.mask].mean()
-
-    def sum_to_come(self, x):
-        return torch.stack([(x * self.mask)[..., t:].sum(-1) for t in range(T)], -1)
-
-    def whiten(self, x):
-        values = x[self.mask] if x.shape == self.mask.shape else x
-        return (x - values.mean()) / (values.var() + 1e-8).sqrt()
-
-
-def known_of(logs, **more):
-    return {f"π_{name}": logs[which].exp() for name, which in (
-        ("θ", "logp"), ("old", "old_logp"), ("ref", "ref_logp"), ("sampler", "sampler_logp"),
-    )} | more  # fmt: skip
-
-
-VARIANTS = [
-    replace(GRPO, name="k3+", kl=KLInLoss(0.1, k3_plus)),
-    replace(GRPO, name="masked by response", advantage=ICE_POP.advantage, surrogate=SequenceMask(0.2, unclipped)),
-    replace(GRPO, name="nearly nothing clipped", bounds=FixedBounds(0.9, 5.0)),
-]
-
-
-@pytest.mark.parametrize("algorithm", [*SAMPLED, *VARIANTS], ids=command_name)
-def test_the_objective_gives_what_the_loss_is_made_of(algorithm):
-    """And its gradient, by log π and by the entropy."""
-    mask, logs, _, made = made_up()
-    leaves = logs["logp"].requires_grad_(), made["entropy"].requires_grad_()
-    batch = Batch(
-        logs["old_logp"],
-        made["advantages"],
-        mask,
-        logs["ref_logp"],
-        entropy=made["entropy"],
-        sampler_logp=logs["sampler_logp"],
-    )
-    value = algorithm.objective(logs["logp"], batch).value
-    expected = (value * algorithm.aggregate(mask)).masked_fill(~mask, 0.0)
-    worked = Worked(algorithm, known_of(logs, advantages=made["advantages"], entropy=made["entropy"]), mask)
-    weights, *weighed = worked.row("J").right
-    ours = (worked.of(weights) * sum(worked.of(part) for part in weighed)).expand(P, G, T)
-    ours = ours.masked_fill(~mask, 0.0)
-    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
-    slopes, theirs = (
-        torch.autograd.grad(values.sum(), leaves, allow_unused=True, materialize_grads=True)
-        for values in (ours, expected)
-    )
-    torch.testing.assert_close(slopes, theirs, rtol=1e-8, atol=1e-12)
-    assert expected.any() and theirs[0].any()
-
-
-ADVANTAGES = [
-    *(one for one in SAMPLED if not isinstance(one, ActorCritic) and one is not GRPO_PROCESS),
-    replace(GRPO, name="capped by response", advantage=replace(TIS.advantage, ratio=sequence_weight)),
-    replace(GRPO, name="weighed by response", advantage=FullWeight(sequence_weight, GroupAdvantage("none"))),
-    replace(GRPO, name="charged by length", shape=LengthCost(0.1), kl=KLInReward(0.5, k2)),
-    replace(DCPO, name="DCPO without std", advantage=SmoothStandardization(ddof=1, scale="none")),
-]
-
-
-@pytest.mark.parametrize("algorithm", ADVANTAGES, ids=command_name)
-def test_the_advantage_gives_what_the_algorithm_does(algorithm):
-    mask, logs, rewards, made = made_up()
-    if algorithm.name == "Pass@k":
-        algorithm = algorithm.with_parameters(k=2)  # every group here has a set of four that passes
-    right, formed = (rewards > 0.4).double(), (rewards < 0.6).double()
-    graded = {"correct": right, "well_formed": formed}
-    before = PromptHistory.empty(P).after(rewards.flip(0), 0)
-    known = {name: logs[name] for name in ("old_logp", "ref_logp", "sampler_logp")}
-    shaped = algorithm.shaped(rewards, mask.sum(-1), **graded)
-    expected, _ = algorithm.advantages(shaped, mask, history=before, old_entropy=made["entropy"], **known, **graded)
-    graded = {name: value.unsqueeze(-1) for name, value in graded.items()}
-    worked = Worked(algorithm, known_of(logs, old_entropy=made["entropy"], **graded), mask)
-    worked.known["length"] = mask.sum(
-        -1, keepdim=True
-    ).double()  # 0 where a response has no token: nothing divides by it
-    reward = rewards.unsqueeze(-1)
-    for row in worked.rows:  # the reward as it is made step by step
-        if row.sign == "←":
-            worked.known |= of_group(reward)
-            reward = worked.of(row.right[0])
-    worked.known |= of_group(reward)
-    if algorithm.asks_for("advantage", "history"):
-        ever = torch.cat([rewards.flip(0), rewards], 1).unsqueeze(-1)
-        # pooled: the mean of the visits' variances, and the variance of their means
-        variances, means = (
-            torch.stack([getattr(one, of)(1) for one in (rewards.flip(0), rewards)]) for of in ("var", "mean")
-        )
-        ddof = algorithm.advantage.ddof
-        pooled = (variances * (1 if ddof else (G - 1) / G)).mean(0) + means.var(0, correction=0)
-        worked.known |= {"visits": torch.tensor(2.0), "mean_so_far": ever.mean(1, keepdim=True), "rewards": reward}
-        worked.std = lambda x, ddof: x.std(1, correction=int(ddof), keepdim=True)
-        worked.std_so_far = lambda x, ddof: pooled.sqrt().view(P, 1, 1)
-    ours = worked.of(worked.row("A").right[0]).expand(P, G, T).masked_fill(~mask, 0.0)
-    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
-    assert expected.abs().sum() > 0
-
-
-@pytest.mark.parametrize("combine", ["sum", "mean"])
-def test_the_advantage_of_steps(combine):
-    mask, logs, _, made = made_up()
-    algorithm = replace(GRPO_PROCESS, advantage=ProcessAdvantage(combine))
-    ends = mask & (made["values"] > -0.2)
-    rewards = made["entropy"]
-    expected, _ = algorithm.advantages(rewards, mask, step_ends=ends)
-    steps = [rewards[p][ends[p]] for p in range(P)]
-    known = {
-        "step_reward": rewards,
-        "mean_of_steps": torch.stack([one.mean() for one in steps]).view(P, 1, 1),
-        "std_of_steps": torch.stack([one.std() for one in steps]).view(P, 1, 1),
-    }
-    worked = Worked(algorithm, known_of(logs, **known), ends)
-    worked.mean_to_come = lambda x: worked.sum_to_come(x) / worked.sum_to_come(torch.ones_like(x)).clamp(min=1)
-    torch.testing.assert_close(worked.of(worked.row("A").right[0]) * mask, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_what_observed_tokens_add():
-    mask, logs, _, made = made_up()
-    observed = ~mask & (made["entropy"] > 0.5)
-    batch = Batch(logs["old_logp"], made["advantages"], mask, logs["ref_logp"], observed=observed)
-    worked = Worked(ECHO, known_of(logs), mask)
-    worked.mean_of_observed = lambda x: x[observed].mean()
-    worked.known["J"] = -GRPO.loss(logs["logp"], batch).loss
-    torch.testing.assert_close(worked.of(worked.row("loss").right[0]), ECHO.loss(logs["logp"], batch).loss)
-    assert observed.any()
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    [PPO, PPO_PENALTY, replace(PPO, advantage=GAE(0.9, 0.5, whiten=False))],
-    ids=("PPO", "penalty", "not whitened"),
+ALONE = (  # an algorithm, another, a part of its row, and how much of its objective and its advantage is marked
+    ("entropy-bonus", "grpo", f"[{CLIPPED} + «c_H·H»]", 1),
+    ("unbiased-kl", "grpo", "− β·«r»·(π_ref / π_θ − log(π_ref / π_θ) − 1)]", 1),
+    ("tis", "grpo", f"A = ({GROUP})·«min(π_old / π_sampler, cap)»", 1),
+    (
+        "reinforce++",
+        "ppo-penalty",
+        "A = whiten(«R − β·Σ_t'≥t log(π_old / π_ref)»)",
+        3,
+    ),  # with min, and the clipped term
 )
-def test_what_a_critic_adds(algorithm):
-    _, logs, scores, made = made_up()
-    mask = torch.ones(P, G, T, dtype=torch.bool)
-    values = made["values"]
-    zero = torch.zeros_like(values[..., :1])
-    later = lambda x: torch.cat([x[..., 1:], zero], -1)  # noqa: E731
-    rewards = algorithm.token_rewards(scores, mask, logs["old_logp"], logs["ref_logp"])
-    raw, returns = replace(algorithm.advantage, whiten=False)(rewards, values, mask)
-    known = known_of(logs, value=values, next_value=later(values), next_A_raw=later(raw), token_reward=rewards)
-    worked = Worked(algorithm, known, mask)
-    torch.testing.assert_close(worked.of(worked.row("A").right[0]), algorithm.advantage(rewards, values, mask)[0])
-    at_end = torch.zeros(P, G, T).double()
-    at_end[..., -1] = scores
-    worked.known |= {"score_at_end": at_end}
-    del worked.known["token_reward"]
-    made_of = worked.of(worked.row("R_t").right[0])
-    if algorithm.kl_in_reward:
-        worked.known |= {"token_reward": made_of}
-        made_of = worked.of(worked.row("R_t", "←").right[0])
-    torch.testing.assert_close(made_of, rewards)
-    old = values + 0.4 * made["advantages"].sign()
-    worked.known |= {"values": values, "old_values": old, "returns": returns}
-    of_value = worked.of(worked.row("L_value").right[0])
-    torch.testing.assert_close(of_value, algorithm.value_loss(values, old, returns))
-    bonus = replace(algorithm, entropy_weight=0.01)
-    total = bonus.total_loss(torch.tensor(-2.0).double(), values, old, returns, made["entropy"], mask).loss
-    worked = Worked(bonus, {"J": torch.tensor(2.0).double(), "value_loss": of_value, "entropy": made["entropy"]}, mask)
-    worked.aggregate = lambda x: (x * bonus.aggregate(mask)).sum()
-    torch.testing.assert_close(worked.of(worked.row("loss").right[0]), total)
 
 
-@pytest.mark.parametrize("controller", [PPO_PENALTY.controller, ProportionalController(0.02, 100.0)], ids=str)
-def test_what_moves_beta(controller):
-    for kl in (0.001, 0.0149, 0.02, 0.031, 5.0):
-        known = {
-            name: torch.tensor(value, dtype=torch.double) for name, value in (("beta", 0.3), ("kl", kl), ("count", 8))
-        }
-        worked = Worked(replace(PPO_PENALTY, controller=controller), known, torch.ones(P, G, T, dtype=torch.bool))
-        assert float(worked.of(worked.row("β", "←").right[0])) == pytest.approx(controller(0.3, kl, 8), rel=1e-12)
+@pytest.mark.parametrize(("name", "against", "row", "marks"), ALONE)
+def test_what_came_is_marked_alone(name, against, row, marks):
+    ours = formulas(name, against=against).names[1]
+    rows = [
+        text
+        for slot, whose, text in said(name, against=against)
+        if whose == ours and slot in ("objective", "advantage")
+    ]
+    assert any(row in text for text in rows), rows
+    assert sum(text.count("«") for text in rows) == marks
 
 
-OF_PAIRS = [
-    *(one for one in EVERY if isinstance(one, PreferenceOptimization)),
-    replace(DPO, name="smoothed", pair_loss=SigmoidPreference(0.1)),
-    replace(DPO, name="per token", reward=mean_log_ratio),
-]
-
-
-@pytest.mark.parametrize("algorithm", OF_PAIRS, ids=command_name)
-def test_pairs(algorithm):
-    chosen, rejected, ref_chosen, ref_rejected = -torch.tensor([[3.0, 2], [2.5, 4], [2.0, 2.5], [3.5, 1]]).double()
-    lengths = torch.tensor([[3, 4], [5, 2]])
-    expected = algorithm.loss(
-        chosen, rejected, ref_chosen, ref_rejected, chosen_lengths=lengths[0], rejected_lengths=lengths[1]
-    ).loss
-    found = []
-    for logp, ref_logp, length in ((chosen, ref_chosen, lengths[0]), (rejected, ref_rejected, lengths[1])):
-        worked = Worked(
-            algorithm, {"π_θ": logp.exp(), "π_ref": ref_logp.exp(), "lengths": length}, torch.ones(1, 1, 1).bool()
-        )
-        found.append(worked.of(worked.row("R(o)").right[0]))
-    known = dict(zip(("reward_of_chosen", "reward_of_rejected"), found, strict=True), chosen_nll=-chosen / lengths[0])
-    worked = Worked(algorithm, known, torch.ones(1, 1, 1).bool())
-    torch.testing.assert_close(worked.of(worked.row("loss").right[0]), expected, rtol=1e-9, atol=0)
-
-
-def test_groups_and_masks():
-    rewards = torch.tensor([[1.0, 1, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]]).double()
-    worked = Worked(replace(GRPO, select=drop_all_equal), of_group(rewards.unsqueeze(-1)), torch.ones(P, G, T).bool())
-    (of_groups,) = worked.row("S").right[0].parts  # what holds of the groups in the sum
-    assert worked.of(of_groups).flatten().nonzero().flatten().tolist() == drop_all_equal(rewards).tolist() == [1]
-    filtered = replace(GRPO, shape=OverlongFilter())
-    mask = torch.ones(P, G, T).bool()
-    truncated = rewards > 0
-    worked = Worked(filtered, {"truncated": truncated.unsqueeze(-1).double()}, mask)
-    ours = worked.of(worked.row("m").right[0])
-    assert torch.equal(ours.expand(P, G, T).bool(), filtered.loss_mask(mask, truncated))
-
-
-# what holds of any two
+# each text gives what its piece does, worked out at each token of a group
 
 
 def pieces_of(algorithm):
-    weights = (
-        {name: getattr(algorithm, name) for name in ("value_weight", "entropy_weight")}
-        if isinstance(algorithm, ActorCritic)
-        else {}
-    )
-    return {**algorithm.slots(), **algorithm.beyond_the_slots(), **weights}
+    weights = ("value_weight", "entropy_weight") if isinstance(algorithm, ActorCritic) else ()
+    return {**algorithm.slots(), **algorithm.beyond_the_slots(), **{name: getattr(algorithm, name) for name in weights}}
+
+
+MORE = (
+    *(("kl", KLInLoss(0.1, k3_plus)), ("kl", KLToOld(0.3)), ("shape", LengthCost(0.1)), ("reward", mean_log_ratio)),
+    *(("surrogate", SequenceMask(0.2, unclipped)), ("ratio", ratio_to_sampler), ("pair loss", SigmoidPreference(0.1))),
+)
+# of these the rows above stand alone: they look at other prompts, at tokens that come later, or at the whole rollout
+BY_ROWS_ALONE = {
+    *("BestOfK", "CovariancePenalty", "DynamicSampling", "ForkingTokens", "GAE", "GammaWeight", "LengthWeighted"),
+    *("ProcessAdvantage", "SmoothStandardization", "StandardizedApart", "WhitenedReturn", "drop_all_equal"),
+    *("duplicate_informative", "geometric_mean", "keep_all"),
+}
+PIECES = {
+    f"{slot}: {getattr(piece, '__name__', None) or type(piece).__name__}": (slot, piece)
+    for slot, piece in (*(each for one in EVERY for each in pieces_of(one).items()), *MORE)
+    if callable(piece)
+}
+
+
+def a_group():
+    """Return tensors of three responses of 3, 1 and 2 tokens, [1, 3, 3], and of each of these six the numbers by name."""
+    draw = torch.Generator().manual_seed(0)
+    x = {
+        "mask": torch.tensor([[[1, 1, 1], [1, 0, 0], [1, 1, 0]]]).bool(),
+        "rewards": torch.tensor([[1.0, 0.25, 0]]).double(),
+    }
+    for name in (
+        "old_logp",
+        "sampler_logp",
+        "ref_logp",
+        "logp",
+        "entropy",
+        "values",
+        "old_values",
+        "returns",
+        "rejected",
+    ):
+        x[name] = torch.rand((1, 3, 3), generator=draw, dtype=torch.double) * (-1 if "logp" in name else 1)
+    x |= {
+        "ratio": (x["logp"] - x["old_logp"]).exp(),
+        "advantages": x["values"] - x["returns"],
+        "lengths": x["mask"].sum(-1),
+    }
+    x |= {"lower": torch.full_like(x["logp"], 0.8), "upper": torch.full_like(x["logp"], 1.2)}
+    x |= {"chosen": x["old_values"], "chosen_nll": x["returns"]}
+    x |= {"correct": (x["rewards"] > 0.5).double(), "well_formed": (x["rewards"] < 0.5).double()}
+    std = float(x["rewards"].std())
+    rows = []
+    for i, t in x["mask"][0].nonzero().tolist():
+        numbers = {name: float(value[(0, i, t)[: value.dim()]]) for name, value in x.items()}
+        numbers |= {"mean": 1.25 / 3, "std": std, "std_of_batch": std, "inf": math.inf, "G": 3, "B": 3, "tokens": 6}
+        own = x["mask"][0, i]
+        log_ratio, away = ((x[a] - x[b])[0, i][own].mean() for a, b in (("logp", "old_logp"), ("sampler_logp", "logp")))
+        numbers |= {"mean_log_ratio": float(log_ratio), "away": float(away), "length": numbers["lengths"]}
+        rows.append(numbers | {"reward": numbers["rewards"], "truncated": 0.0})
+    return x, rows
+
+
+OF_NUMBERS = [
+    name for name, (slot, _) in PIECES.items() if name.split(": ")[1] not in BY_ROWS_ALONE and slot != "controller"
+]
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_a_text_gives_what_its_piece_does(name):
+    (slot, piece), (x, rows) = PIECES[name], a_group()
+    formula, mask = formula_of(piece), x["mask"]
+    if slot in ("reward", "pair loss"):  # one number a response
+        x = {
+            one: (value if value.dim() == 3 else value.unsqueeze(-1).expand_as(mask))[mask] for one, value in x.items()
+        }
+    made = piece(**{one: x[one] for one in inspect.signature(piece).parameters if one in x})
+    functions = FUNCTIONS | {"sigmoid": lambda x: 1 / (1 + math.exp(-x)), "sum": lambda x: x}
+    for part, whole in zip(terms_of(formula.main, "list"), made if isinstance(made, tuple) else (made,), strict=True):
+        values = whole if whole.dim() != 2 else whole.unsqueeze(-1).expand_as(mask)
+        known = [Defined(formula, functions, numbers | numbers_in(piece)) for numbers in rows]
+        ours = [part.evaluate(numbers, functions) for numbers in known]
+        assert ours == pytest.approx((values if values.dim() == 1 else values[mask]).tolist(), rel=1e-9)
+
+
+class Defined(dict):
+    """Numbers by name; what a formula defines is worked out when it is asked for."""
+
+    def __init__(self, formula, functions, numbers):
+        super().__init__(numbers)
+        self.rights, self.functions = {left.text: right for left, right in formula.defined}, functions
+
+    def __missing__(self, name):
+        return self.rights[name].evaluate(self, self.functions)
+
+
+@pytest.mark.parametrize("controller", [PPO_PENALTY.controller, ProportionalController(0.02, 100.0)], ids=str)
+@pytest.mark.parametrize("kl", [0.001, 0.0149, 0.02, 0.031, 5.0])
+def test_what_moves_beta(controller, kl):
+    known = {"beta": 0.3, "kl": kl, "count": 8, **numbers_in(controller)}
+    assert formula_of(controller).main.evaluate(known) == pytest.approx(controller(0.3, kl, 8), rel=1e-12)
+
+
+def test_a_docstring_quotes_the_text():
+    assert "\n\n    1 / (B · length)\n\n" in inspect.getdoc(sequence_mean)
+    for _, piece in PIECES.values():
+        text = vars(piece if hasattr(piece, "__name__") else type(piece)).get("formula", "")
+        assert not isinstance(text, str) or all(clause in inspect.getdoc(piece) for clause in text.split("; "))
+
+
+# what holds of any two
 
 
 def atoms_of(told, side):
     """Return slot → (atom, whether it is marked) → how often one side has it."""
     found = {}
     for beside in told.rows:
-        row = beside[side]
-        for slot, text, marked in row.atoms() if row is not None else ():
+        for slot, text, marked in beside[side].atoms() if beside[side] is not None else ():
             found.setdefault(slot, Counter())[text, marked] += 1
     return found
 
 
 def plainly(atoms):
     """Return how often each atom is there, marked or not."""
-    counted = Counter()
-    for (text, _), often in atoms.items():
-        counted[text] += often
-    return counted
+    return Counter(text for (text, _), often in atoms.items() for _ in range(often))
 
 
 # each with GRPO, and with those that are so many places behind it: no pair is special to the comparison
@@ -702,97 +372,84 @@ def test_nothing_is_marked_against_itself():
 def test_a_changed_number_alone_is_marked_where_it_stands_and_in_the_numbers():
     told = [row for _, name, row in said(GRPO.with_parameters(beta=0.1), against=GRPO) if "«" in row]
     assert [re.findall("«[^»]*»", row) for row in told] == [["«β»"], ["«β»"], ["«β = 0.04»"], ["«β = 0.1»"]]
-    same = formulas(GRPO.with_parameters(beta=0.1), against=GRPO)
-    assert same.names == ("GRPO before", "GRPO after")
-
-
-def test_two_numbers_of_one_name_are_told_apart():
+    in_a_notebook = formulas(GRPO.with_parameters(beta=0.1), against=GRPO)._repr_markdown_()
+    assert in_a_notebook.count(r"\textcolor{#1A7EBB}{\underline{\beta") == 4 == in_a_notebook.count("textcolor")
     mixed = replace(GRPO, advantage=next(one for one in RELATIVES if one.name == "REINFORCE++").advantage)
-    assert rows_of(mixed)[-1].parts(tex=False) == [
-        "ε_low = 0.2,", "ε_high = 0.2,", "β_advantage = 0.01,", "β_kl = 0.04",
-    ]  # fmt: skip
+    numbers = rows_of(mixed)[-1].parts(tex=False)
+    assert numbers == ["ε_low = 0.2,", "ε_high = 0.2,", "β_advantage = 0.01,", "β_kl = 0.04"]
 
 
 # rules of one's own, and of others
 
 
-def test_a_rule_of_one_s_own_is_a_function_by_its_name():
-    def my_bounds(old_logp, advantages):
-        return 0.5, 1.5
-
-    @dataclass(frozen=True)
-    class HalfOf:
-        share: float = 0.5
-
-        def __call__(self, rewards):
-            return self.share * rewards
-
-    mine = replace(GRPO, bounds=my_bounds, advantage=HalfOf(), aggregate=lambda mask: mask.double(), kl=None)
-    told = [" ".join(row.parts(tex=False)) for row in rows_of(mine)]
-    assert told[0] == "J = Σ_g∈S Σ_i,t m·lambda(m) · [min(r·A, clip(r, ℓ, u)·A)]"
-    assert told[1] == "ℓ, u = my_bounds(log π_old, A)"
-    assert told[3] == "A = HalfOf(R)" and told[-1] == "share = 0.5"
-    assert r"\text{my bounds}(\log \pi_{\text{old}},\ A_{i,t})" in formulas(mine)._repr_markdown_()
-    estimated = replace(GRPO, kl=KLInLoss(0.1, lambda logp, ref_logp: logp))
-    assert "− β·lambda(log π_θ, log π_ref)]" in str(formulas(estimated))
-
-
-def test_two_rules_of_one_name_differ():
-    one, other = (replace(GRPO, surrogate=lambda ratio, advantages, lower, upper, c=c: c * ratio) for c in (1, 2))
-    told = formulas(one, against=other)
-    assert "[«lambda»(r, A, 1 − ε_low, 1 + ε_high)" in str(told)
-    assert [slot for slot, atoms in atoms_of(told, 1).items() if any(marked for _, marked in atoms)] == ["surrogate"]
-
-    @says(formula="ratio · advantages")
-    def alike(ratio, advantages, lower, upper):
+def rule(text=None, name="leaky"):
+    def own(ratio, advantages, lower, upper):
         return ratio * advantages
 
-    told = str(formulas(replace(GRPO, surrogate=alike), against=replace(GRPO, surrogate=unclipped)))
-    assert "[«r»·«A» − β" in told
+    own.__name__ = own.__qualname__ = name
+    return own if text is None else says(formula=text)(own)
 
 
-def test_a_formula_of_one_s_own_is_typeset_and_one_that_is_none_is_not():
-    def rule(text):
-        @says(formula=text)
-        def leaky(ratio, advantages, lower, upper):
-            return ratio * advantages
+@dataclass(frozen=True)
+class HalfOf:
+    share: float = 0.5
 
-        return replace(GRPO, surrogate=leaky, kl=None)
+    def __call__(self, rewards):
+        return self.share * rewards
 
-    (first, *_), (second, *_) = (
-        rows_of(rule(text))
-        for text in ("max(ratio, slope) · advantages; slope = 1 if ratio > 2 else 0", "ratio · advantages, says who?")
-    )
-    assert first.parts(tex=False)[1] == "· [max(r, slope)·A]"
-    assert second.parts(tex=False)[1] == "· [leaky(r, A, 1 − ε_low, 1 + ε_high)]"
-    for none in (
-        " + ".join(["ratio"] * 5000),
-        "sqrt()",
-        "sg(1, 2)",
-        "choose(ratio)",
-        "[ratio]",
-        r"'\href{x}{y}' · ratio",
-        "(" * 500,
-        "ratio[0]",
-        "ratio; x = __import__('os').x",
-        "not ratio",
-        "True",
-        "1j",
-    ):
-        assert "leaky(r, A" in str(formulas(rule(none)))
+
+OWN = (  # slot, rule, and what stands for it
+    ("surrogate", rule(), "[leaky(r, A, 1 − ε_low, 1 + ε_high) − β"),
+    ("surrogate", rule("max(ratio, slope) · advantages; slope = 1 if ratio > 2 else 0"), "[max(r, slope)·A − β"),
+    ("surrogate", rule("unclipped(ratio, upper, 1, 2) + advantages"), "[r·(1 + ε_high) + A − β"),  # a piece beside it
+    ("surrogate", SequenceMask(0.2, SoftGate()), "[((4 / τ)·σ(τ·(r − 1))·A if A ≥ 0 or away ≤ δ, else 0) − β"),
+    ("bounds", lambda old_logp, advantages: (0.5, 1.5), "ℓ, u = lambda(log π_old, A)"),
+    ("advantage", HalfOf(), "A = HalfOf(R)"),
+    ("kl", KLInLoss(0.1, lambda logp, ref_logp: logp), "− β·lambda(log π_θ, log π_ref)]"),
+    ("shape", OverlongFilter(), "m = m·(1 − truncated)"),
+)
+
+
+@pytest.mark.parametrize(("slot", "piece", "expected"), OWN, ids=[expected for *_, expected in OWN])
+def test_a_rule_of_one_s_own_is_typeset_and_without_a_formula_a_function_by_its_name(slot, piece, expected):
+    told = formulas(replace(GRPO, **{slot: piece}))
+    assert expected in str(told)
+    assert ("share = 0.5" in str(told)) == (slot == "advantage")
+    assert (r"\text{leaky}(r_{i,t},\ A_{i,t}," in told._repr_markdown_()) == expected.startswith("[leaky")
+
+
+def test_two_rules_of_one_name_differ_and_so_do_two_that_are_written_alike():
+    told = formulas(replace(GRPO, surrogate=rule()), against=replace(GRPO, surrogate=rule()))
+    assert "[«leaky»(r, A, 1 − ε_low, 1 + ε_high)" in str(told)
+    assert [slot for slot, atoms in atoms_of(told, 1).items() if any(marked for _, marked in atoms)] == ["surrogate"]
+    alike = replace(GRPO, surrogate=rule("ratio · advantages"))
+    assert "[«r»·«A» − β" in str(formulas(alike, against=replace(GRPO, surrogate=unclipped)))
+
+
+NO_FORMULA = (
+    *(" + ".join(["ratio"] * 5000), "sqrt()", "sg(1, 2)", "choose(ratio)", "[ratio]", "ratio · advantages, says who?"),
+    *("", "a b", r"'\href{x}{y}' · ratio", "(" * 500, "ratio[0]", "ratio.real", "(lambda: 1)()", "ratio; slope", "1j"),
+    *("not ratio", "True", "ratio; x = __import__('os').x", "f(x=1)", "ratio % 2"),
+)
+
+
+@pytest.mark.parametrize("text", NO_FORMULA, ids=lambda text: text[:30])
+def test_what_is_no_formula_is_refused_in_a_sentence(text):
+    with pytest.raises(ValueError, match=r"^formula must (be an expression|be made|have fewer|give).{1,150}$"):
+        rule(text)
+    by_hand = rule()
+    by_hand.formula = text
+    assert "leaky(r, A" in str(formulas(replace(GRPO, surrogate=by_hand)))
 
 
 class Tags(HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.tags, self.words = [], ""
+        self.tags = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, attrs))
-
-    def handle_data(self, data):
-        self.words += data
 
 
 HOSTILE = (
@@ -811,55 +468,40 @@ HOSTILE = (
 COMMAND = re.compile(r"\\[a-zA-Z]+|\\.")
 
 
-@pytest.fixture(scope="module")
-def ordinary():
-    """Return the commands of LaTeX in formulas of the family."""
-    return {command for one in EVERY for command in COMMAND.findall(formulas(one, against=DAPO)._repr_markdown_())}
-
-
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_name_brings_no_markup_no_mathematics_and_no_escape(hostile, ordinary):
-    def rule(logp, old_logp, mask):
-        return logp
-
-    rule.__name__ = rule.__qualname__ = hostile
-    told = formulas(replace(GRPO, name=hostile, ratio=rule), against=DAPO)
+def test_a_name_brings_no_markup_no_mathematics_and_no_escape(hostile):
+    told = formulas(replace(GRPO, name=hostile, surrogate=rule(name=hostile)), against=DAPO)
+    harmless = formulas(replace(GRPO, name="own", surrogate=rule(name="own")), against=DAPO)
     text = told._repr_markdown_()
     page = Tags(markdown2html(text))
     assert {tag for tag, _ in page.tags} == {"table", "thead", "tbody", "tr", "th", "td", "p"}
     assert all(name in ("style", "align") for _, attributes in page.tags for name, _ in attributes)
-    parts = [part for beside in told.rows for row in beside if row for part in row.parts(tex=True)]
-    shown = [part for _, _, row in told.lines() for part in row.parts(tex=True)]
-    assert text.count("$") == 2 * len(shown) and len(shown) <= len(parts)
-    assert set(COMMAND.findall(text)) <= ordinary
-    assert all(sign.isprintable() for line in text.splitlines() for sign in line)
-    assert all(sign.isprintable() for _, _, row in told.lines() for part in row.parts(tex=False) for sign in part)
+    assert text.count("$") == harmless._repr_markdown_().count("$")
+    assert set(COMMAND.findall(text)) <= set(COMMAND.findall(harmless._repr_markdown_()))
+    rows = [part for *_, row in told.lines() for part in row.parts(tex=False)]
+    assert all(sign.isprintable() for line in (*text.splitlines(), *rows) for sign in line)
 
 
-def test_brackets_stand_where_they_are_needed():
-    for text, unicode, tex in (
-        ("a − (b − c)", "a − (b − c)", "a - (b - c)"),
-        ("a · (b + c) / d", "a·(b + c) / d", r"\frac{a\,(b + c)}{d}"),
-        ("a / (b / c)", "a / (b / c)", r"\frac{a}{\frac{b}{c}}"),
-        ("a / b · c", "(a / b)·c", r"\frac{a}{b}\,c"),
-        ("(a + b)²", "(a + b)²", "{(a + b)}^{2}"),
-        ("−(a + b) · c", "−(a + b)·c", r"-(a + b)\,c"),
-        ("2 · 3 · a", "2·3·a", r"2 \cdot 3\,a"),
-        ("log(a · b)", "log(a·b)", r"\log (a\,b)"),
-        ("(a if b > c else d) + a", "(a if b > c, else d) + a", r"(a\text{ if }b > c\text{, else }d) + a"),
-        ("logp − old_logp", "log(π_θ / π_old)", r"\log \frac{\pi_\theta}{\pi_{\text{old}}}"),
-        ("1e-7 · a", "1e−07·a", r"10^{-7}\,a"),
-    ):
-        node = read(text, "", {})
-        assert (Unicode().write(node), LaTeX().write(node)) == (unicode, tex)
+BRACKETS = (
+    ("a − (b − c)", "a − (b − c)", "a - (b - c)"),
+    ("a · (b + c) / d", "a·(b + c) / d", r"\frac{a\,(b + c)}{d}"),
+    ("a / (b / c)", "a / (b / c)", r"\frac{a}{\frac{b}{c}}"),
+    ("a / b · c", "(a / b)·c", r"\frac{a}{b}\,c"),
+    ("(a + b)²", "(a + b)²", "{(a + b)}^{2}"),
+    ("−(a + b) · c", "−(a + b)·c", r"-(a + b)\,c"),
+    ("2 · 3 · a", "2·3·a", r"2 \cdot 3\,a"),
+    ("log(a · b)", "log(a·b)", r"\log (a\,b)"),
+    ("(a if b > c else d) + a", "(a if b > c, else d) + a", r"(a\text{ if }b > c\text{, else }d) + a"),
+    ("logp − old_logp", "log(π_θ / π_old)", r"\log \frac{\pi_\theta}{\pi_{\text{old}}}"),
+    ("1e-7 · a", "1e−07·a", r"10^{-7}\,a"),
+)
+
+
+@pytest.mark.parametrize(("text", "unicode", "tex"), BRACKETS)
+def test_brackets_stand_where_they_are_needed(text, unicode, tex):
+    node = typeset(read(text).main, "", {}, {})
+    assert (Unicode().write(node), LaTeX().write(node)) == (unicode, tex)
 
 
 def test_algorithms_by_name():
-    assert str(formulas("dapo", against="GRPO")) == str(formulas(DAPO, against=GRPO))
-    assert repr(formulas("grpo")) == str(formulas(GRPO))
-    assert "sg[clip(r, 0, max_ratio)]·A·log r" in str(formulas(CISPO))
-    assert isinstance(rows_of(FORKING_TOKENS)[0], Row) and "log(π_old / π_ref)" in str(formulas(RLOO))
-    assert "1(H_old ≥ quantile(1 − share))" in str(formulas(FORKING_TOKENS)) and "log(π_θ / π_old)" in str(
-        formulas(GSPO_TOKEN)
-    )
-    assert k1.formula in KLInReward(0.1).formula.replace("old_logp", "logp")
+    assert str(formulas("dapo", against="GRPO")) == repr(formulas(DAPO, against=GRPO))

@@ -1,19 +1,21 @@
 """Where a token's numbers come from, and what other algorithms would have done: by hand, and against the losses that train."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DR_GRPO, GRPO, GSPO, KL_COV, PPO, RLOO, GroupPolicyGradient
-from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
-from rlviz.pieces.bounds import DynamicBounds, FixedBounds, UpperBound
-from rlviz.pieces.kl import k1, k2, k3
-from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DR_GRPO, GRPO, GSPO, KL_COV, PPO, PPO_PENALTY, GroupPolicyGradient
+from rlviz.pieces.bounds import no_bounds
+from rlviz.pieces.formula import read
+from rlviz.pieces.kl import KLToOld
 from rlviz.pieces.shaping import SoftOverlongPunishment
+from rlviz.pieces.surrogate import unclipped
+from rlviz.pieces.words import says
 from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
-from rlviz.runs.formula import Formula, formulas_of
+from rlviz.runs.formula import InNames, decimals_for, filled, gradient_in_words, shown, template
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
 from rlviz.training.records import pushes, watched_group
@@ -41,10 +43,12 @@ def token(ratio, *, old=0.5, advantage=1.0, weight=0.25, **more):
     """A token of GRPO without KL whose objective and push follow from its ratio by hand."""
     cut = (advantage > 0 and ratio > 1.2) or (advantage < 0 and ratio < 0.8)
     objective = min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
-    return TokenRecord(
-        token="7", old_prob=old, new_prob=old * ratio, ref_prob=None, ratio=ratio, lower=0.8, upper=1.2, advantage=advantage,
-        clipped=cut, objective=objective, weight=weight, push=0.0 if cut else weight * ratio * advantage, **more,
-    )  # fmt: skip
+    numbers = {
+        "token": "7", "old_prob": old, "new_prob": old * ratio, "ref_prob": None, "ratio": ratio, "lower": 0.8, "upper": 1.2,
+        "advantage": advantage, "clipped": cut, "objective": objective, "weight": weight,
+        "push": 0.0 if cut else weight * ratio * advantage,
+    }  # fmt: skip
+    return TokenRecord(**numbers | more)
 
 
 def response(reward, *tokens, correct=True, length=None):
@@ -79,54 +83,6 @@ def by_hand():
     return GroupRecord("3+4=", "7", (right, wrong))
 
 
-@pytest.mark.parametrize(
-    ("piece", "call"),
-    [
-        (token_ratio, lambda x: token_ratio(x["logp"], x["old_logp"], torch.tensor([[[True]]]))),
-        (FixedBounds(0.1, 0.3), lambda x: FixedBounds(0.1, 0.3)(x["old_logp"])),
-        (DynamicBounds(), lambda x: DynamicBounds()(x["old_logp"])),
-        (UpperBound(), lambda x: UpperBound()(x["old_logp"])),
-        (k1, lambda x: k1(x["logp"], x["ref_logp"])),
-        (k2, lambda x: k2(x["logp"], x["ref_logp"])),
-        (k3, lambda x: k3(x["logp"], x["ref_logp"])),
-        (GRPO.kl, lambda x: GRPO.kl(x["logp"], x["ref_logp"])),
-    ],
-    ids=lambda p: getattr(p, "__name__", None) or str(p),
-)
-def test_a_formula_of_one_token_says_what_its_piece_does(piece, call):
-    parameters = {name: v for name, v in getattr(piece, "__dict__", {}).items() if isinstance(v, int | float)}
-    for q in (0.001, 0.05, 0.4, 0.97):
-        names = {"logp": math.log(0.3), "old_logp": math.log(q), "ref_logp": math.log(0.6)}
-        made = call({name: torch.full((1, 1, 1), number, dtype=torch.double) for name, number in names.items()})
-        expected = [float(part) for part in (made if isinstance(made, tuple) else (made,))]
-        formulas = formulas_of(piece, names | parameters)
-        assert [formula.value(names | parameters) for formula in formulas] == pytest.approx(expected, rel=1e-9)
-
-
-def test_formulas_of_groups_and_responses_say_what_their_pieces_do():
-    rewards, mask = torch.tensor([[1.0, 0.25, 0.0]]).double(), torch.tensor([[[1, 1, 1], [1, 0, 0], [1, 1, 0]]]).bool()
-    own = {"mean": float(rewards.mean()), "std": float(rewards.std()), "G": 3.0, "B": 3.0, "tokens": 6.0}
-    for advantage in (GRPO.advantage, replace(GRPO.advantage, scale="none"), RLOO.advantage):
-        names = own | {"eps": 1e-6}
-        for place in range(3):
-            (formula,) = formulas_of(advantage, names | {"reward": 0.0})
-            assert formula.value(names | {"reward": float(rewards[0, place])}) == pytest.approx(
-                float(advantage(rewards)[0, place])
-            )
-    for aggregate in (sequence_mean, token_mean, Constant(16), sequence_sum):
-        for place, length in enumerate((3.0, 1.0, 2.0)):
-            names = own | {"length": length, "max_length": 16}
-            (formula,) = formulas_of(aggregate, names)
-            assert formula.value(names) == pytest.approx(float(aggregate(mask)[0, place, 0]))
-    logs = torch.tensor([[[0.1, -0.3, 0.5]]]).double()
-    (formula,) = formulas_of(sequence_ratio, {"mean_log_ratio": 0.0})
-    value = formula.value({"mean_log_ratio": 0.1})  # (.1 − .3 + .5) / 3
-    assert value == pytest.approx(
-        float(sequence_ratio(logs, torch.zeros_like(logs), torch.ones(1, 1, 3).bool())[0, 0, 0])
-    )
-    assert Formula.read_all("1 − a, b", {"a", "c"}) == ()
-
-
 def test_terms_by_hand(by_hand, grpo):
     record = replace(grpo, groups=(by_hand,), responses_used=2, responses_sampled=2, response_length=2.5)
     terms = token_terms(NO_KL, record, by_hand)[0][1]
@@ -158,6 +114,159 @@ def test_a_formula_that_does_not_give_the_record_is_not_shown(by_hand, grpo):
     other = replace(by_hand, responses=(replace(by_hand.responses[0], tokens=(moved,)), by_hand.responses[1]))
     terms = token_terms(NO_KL, replace(record, groups=(other,)), other)[0][0]
     assert terms.text("ratio") == "= [token_ratio](logp −0.598, old_logp −0.693)"
+
+
+def alone(algorithm, record, ratio, **more):
+    """Return the terms of a token that is alone in its group; its advantage is .5 unless it is said."""
+    one = token(ratio, **{"advantage": 0.5, **more})
+    group = GroupRecord("3+4=", "7", (response(1.0, one),))
+    return token_terms(algorithm, replace(record, groups=(group,)), group)[0][0]
+
+
+def of_surrogate(text, call=lambda ratio, advantages, lower, upper: torch.tanh(ratio) * advantages):
+    def own(ratio, advantages, lower, upper):
+        return call(ratio, advantages, lower, upper)
+
+    return replace(NO_KL, surrogate=own if text is None else says(formula=text)(own))
+
+
+LEAKY = "min(ratio, upper) · advantages + 0.1 · (ratio − 1)"
+LEAKS = of_surrogate(
+    LEAKY, lambda ratio, advantages, lower, upper: ratio.minimum(upper) * advantages + 0.1 * (ratio - 1)
+)
+# ref .325 against new .65: x = log ½ = −.693, k3 = ½ + .693 − 1 = .193, · .04 = .00773
+K3 = {"ref_prob": 0.325, "objective": 0.6 - 0.04 * (0.5 + math.log(2) - 1)}
+# PPO-Penalty's: r − 1 − log r of 1.3 = .0376, · .01
+TO_OLD = {"lower": 0.0, "upper": None, "objective": 0.65 - 0.01 * (0.3 - math.log(1.3))}
+TANH, IN_NAMES = math.tanh(1.3) * 0.5, "[own](ratio 1.300, advantages 0.500, lower 0.800, upper 1.200)"
+# what trained a token of ratio 1.3 and A = .5, its record, a number of it, the lines of that number, and the number
+LINES = (  # 1.3 · .5 = .65, clip(1.3, .8, 1.2) · .5 = .6, and the lesser of the two is .6
+    (NO_KL, {}, "J", "min(ratio · advantages, clip(ratio, lower, upper) · advantages) | "
+     "min(1.300 · 0.500, clip(1.300, 0.800, 1.200) · 0.500) | min(0.650, 0.600)", "0.600"),
+    (GRPO, K3, "KL", "beta · (exp(ref_logp − logp) − (ref_logp − logp) − 1) | "
+     "0.04 · (exp(−1.124 − (−0.431)) − (−1.124 − (−0.431)) − 1)", "0.00773"),
+    (GRPO, K3, "objective", "0.600 − 0.00773", "0.592"),
+    (PPO_PENALTY, TO_OLD, "J", "ratio · advantages | 1.300 · 0.500", "0.650"),
+    (PPO_PENALTY, TO_OLD, "KL", "beta · (exp(logp − old_logp) − (logp − old_logp) − 1) | "
+     "0.01 · (exp(−0.431 − (−0.693)) − (−0.431 − (−0.693)) − 1)", "0.000376"),
+    (replace(LEAKS, bounds=no_bounds), {"lower": 0.0, "objective": 0.63}, "upper", "[no_bounds](old_logp −0.693)", "1.200"),
+    (replace(LEAKS, bounds=no_bounds), {"lower": 0.0, "upper": None, "objective": 0.68}, "upper", "∞", "∞"),  # .65 + .03
+    (LEAKS, {"objective": 0.63}, "J", f"{LEAKY} | min(1.300, 1.200) · 0.500 + 0.1 · (1.300 − 1)", "0.630"),  # .6 + .03
+    # without a formula, with one that lies, that cannot be worked out, with a name or a function that nobody knows
+    *((of_surrogate(text), {"objective": TANH}, "J", IN_NAMES, "0.431")
+      for text in (None, "ratio · advantages", "advantages / (lower − lower)", "ratio · slope", "softplus(ratio)")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("algorithm", "more", "key", "lines", "number"), LINES)
+def test_the_lines_of_a_token_by_hand(algorithm, more, key, lines, number, grpo):
+    terms = alone(algorithm, grpo, 1.3, **more)
+    assert terms.text(key) == "\n".join(f"= {line}" for line in lines.split(" | "))
+    assert terms.numbers[key] == number
+
+
+def test_a_run_that_another_algorithm_trained(grpo):
+    terms = alone(replace(NO_KL, surrogate=unclipped), grpo, 1.3)
+    assert terms.text("objective").startswith("GRPO gives 0.650 at this token's numbers, its record says 0.600")
+    with pytest.raises(KeyError):
+        terms.term("J")
+
+
+BAD, CUT, PUSHED = {"advantage": -0.5, "clipped": False}, "Its gradient is cut: the ", "it is pushed down by"
+WORDS = (  # algorithm, ratio, the token's record, what is said of it
+    (NO_KL, 1.3, {}, f"{CUT}ratio 1.300 is above the upper limit 1.200 and A > 0."),
+    (NO_KL, 0.7, {"advantage": -0.5}, f"{CUT}ratio 0.700 is below the lower limit 0.800 and A < 0."),
+    (DCPO, 1.3, {**BAD, "clipped": True, "push": 0.0}, f"{CUT}surrogate is flat at the ratio 1.300 where A < 0."),
+    (GRPO, 1.3, {"push": -0.005}, f"{CUT}ratio 1.300 is above the upper limit 1.200 and A > 0. The KL term still counts: "
+     f"{PUSHED} 0.005."),
+    (NO_KL, 1.3, BAD, "Its gradient ∂J/∂log π = ratio · ∂J/∂ratio = 1.300 · (−0.500) = −0.650; times its weight 0.250, "
+     f"{PUSHED} 0.163."),
+    (None, 1.3, BAD, f"Its gradient by log π is −0.650; times its weight 0.250, {PUSHED} 0.163."),
+    (NO_KL, 1.3, {"weight": 0.0}, "It is not in the loss: its group was not selected, or its response was left out."),
+    (NO_KL, 1.3, {"observed": True}, "It is not in the loss: the task's environment wrote it, and the policy only read it."),
+    (NO_KL, 1.0, {"advantage": 0.0}, "Its advantage is 0, so it is not pushed."),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("algorithm", "ratio", "more", "words"), WORDS)
+def test_what_the_loss_does_in_words(algorithm, ratio, more, words):
+    assert filled(*gradient_in_words(algorithm, token(ratio, **{"advantage": 0.5, **more}))) == words
+
+
+def test_a_probability_that_vanished_is_no_error(grpo):
+    gone = {"new_prob": 0.0, "ref_prob": 0.5, "advantage": -0.5, "objective": -0.4, "clipped": False, "push": -0.1}
+    diverged = "The run had diverged: its numbers are not finite, so there is nothing to work out."
+    assert alone(NO_KL, grpo, 0.0, **gone).words == diverged
+    assert alone(NO_KL, grpo, 1e-30, **gone).numbers["J"] == "−0.400"
+
+
+def worked_out(text):
+    """Evaluate what stands in a line, as a reader with a calculator would."""
+    python = text.removeprefix("= ").replace("·", "*").replace("−", "-").replace("∞", "math.inf")
+    functions = {"min": min, "max": max, "clip": lambda x, low, high: min(max(x, low), high), "math": math}
+    return eval(python, {"__builtins__": {}}, functions)
+
+
+TRAINABLE = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")]
+
+
+@pytest.mark.parametrize(
+    "algorithm", [*TRAINABLE, replace(GRPO, kl=KLToOld(0.5)), replace(NO_KL, bounds=no_bounds)], ids=lambda a: a.name
+)
+def test_the_numbers_in_every_line_give_the_recorded_value(algorithm):
+    record, counted = trained(algorithm)[-1], 0
+    for group in record.groups:
+        for one, row in zip(group.responses, token_terms(algorithm, record, group), strict=True):
+            for recorded, terms in zip(one.tokens, row, strict=True):
+                if not recorded.weight:
+                    continue
+                penalty = worked_out(terms.numbers["KL"]) if algorithm.kl else 0.0
+                near = pytest.approx(
+                    recorded.objective + penalty, abs=1e-3 * max(1.0, recorded.ratio, abs(recorded.advantage))
+                )
+                first, *lines = terms.text("J").split("\n")
+                assert first.startswith(("= min(", "= max(min(")) and [worked_out(line) for line in lines] == [
+                    near
+                ] * len(lines)
+                assert lines and worked_out(terms.numbers["J"]) == near
+                if algorithm.kl is not None:
+                    assert worked_out(terms.text("objective")) == pytest.approx(recorded.objective, abs=2e-3)
+                for key in ("J", "KL", "objective", "ratio", "advantages", "lower", "upper", "weight"):
+                    assert key not in terms.numbers or not re.search(r"[*]|-\d", terms.text(key))
+                counted += 1
+    assert counted > 20
+
+
+NAMES = {"ratio": 1.3, "advantages": -0.5, "lower": 0.8, "upper": 1.2}
+TEXTS = (  # a text, with numbers, and what it comes to
+    ("ratio − (lower − upper)", "1.300 − (0.800 − 1.200)", 1.3 - (0.8 - 1.2)),
+    ("(ratio − 1) · advantages / (lower · 2)", "(1.300 − 1) · (−0.500) / (0.800 · 2)", 0.3 * -0.5 / 1.6),
+    ("−(ratio + advantages) · 2", "−(1.300 + (−0.500)) · 2", -(1.3 - 0.5) * 2),
+    ("max(ratio, exp(advantages)) − log(lower)", "max(1.300, exp(−0.500)) − log(0.800)", 1.3 - math.log(0.8)),
+    ("ratio · advantages − advantages", "1.300 · (−0.500) − (−0.500)", -0.65 + 0.5),
+    ("−advantages / ratio", "−(−0.500) / 1.300", 0.5 / 1.3),
+    ("max(advantages · lower, advantages)", "max(−0.500 · 0.800, −0.500)", -0.4),
+    ("advantages² · ratio", "(−0.500)² · 1.300", 0.25 * 1.3),
+    ("ratio if advantages > 0 or lower < ratio <= upper else 0", "", 0),
+)
+
+
+@pytest.mark.parametrize(("text", "with_numbers", "value"), TEXTS)
+def test_a_text_with_numbers(text, with_numbers, value):
+    formula = read(text.replace(" · ", " ·\n    ")).main
+    assert formula.evaluate(NAMES) == pytest.approx(value)
+    if with_numbers:
+        assert InNames().write(formula) == text
+        assert filled(template(formula, {}), {name: shown(number) for name, number in NAMES.items()}) == with_numbers
+
+
+def test_numbers_as_one_reads_them():
+    assert [shown(x) for x in (1.31, -0.5, 0.03125, -2e-5, 0.0, 10.0, math.inf, -1.0)] == [
+        "1.310", "−0.500", "0.0312", "−2e−05", "0", "10", "∞", "−1",
+    ]  # fmt: skip
+    narrow = replace(token(1.00042), lower=0.9997, upper=1.0004)
+    assert len({f"{x:.{decimals_for(narrow)}f}" for x in (1.0, narrow.ratio, narrow.lower, narrow.upper)}) == 4
+    assert decimals_for(token(1.3)) == decimals_for(replace(token(1.3), upper=None)) == 3
 
 
 def test_a_sequence_ratio_is_the_mean_of_logs():

@@ -1,0 +1,228 @@
+"""A piece's formula: one text, read as a tree of names, numbers, operators and calls, and worked out with numbers.
+
+The text stands beside the piece (`rlviz.pieces.words.says`). From its tree follow the mathematics of `rlviz.formulas` and the
+inspector's lines with a token's numbers in them; the docstring quotes the text.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import keyword
+import math
+import operator
+import re
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import reduce
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from small_models.checks import shown
+
+Mark = Literal["", "all", "head"]
+PYTHON = str.maketrans({"·": "*", "−": "-", "²": "**2"})
+SIGNS: dict[type, str] = {ast.Gt: ">", ast.GtE: "≥", ast.Lt: "<", ast.LtE: "≤", ast.Eq: "="}
+COMPARE = {">": operator.gt, "≥": operator.ge, "<": operator.lt, "≤": operator.le, "=": operator.eq}
+ARGUMENTS = {
+    "sg": 1,
+    "abs": 1,
+    "sqrt": 1,
+    "groups_with": 1,
+    "choose": 2,
+}  # of functions that are written without their name
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "clip": lambda x, low, high: min(max(x, low), high),
+    "exp": math.exp,
+    "log": math.log,
+    "tanh": math.tanh,
+    "sqrt": math.sqrt,
+    "abs": abs,
+    "sg": float,  # stops a gradient, and leaves the value
+    "if": lambda body, test, other: body if test else other,
+}
+
+
+@runtime_checkable
+class Written(Protocol):
+    """A piece whose formula is there as text."""
+
+    formula: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of a formula.
+
+    op: what it is: "name", "number", "call", "+", "·", "/", "^", "−" (of one part), "if", "is" (a comparison), "or", or "list".
+    text: of a name, a number, a function, the signs of a comparison. value: of a number or a parameter, or the piece that a call
+    stands for. slot: where it comes from. mark: what of it differs from the tree that it was compared with.
+    """
+
+    op: str
+    parts: tuple[Node, ...] = ()
+    text: str = ""
+    value: Any = None
+    slot: str = field(default="", compare=False)
+    mark: Mark = field(default="", compare=False)
+
+    def walk(self) -> Iterator[Node]:
+        """Return it and all below it, from left to right."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    def evaluate(self, numbers: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] = FUNCTIONS) -> Any:
+        """Return what it comes to, for numbers or tensors by name. Raises KeyError for a name or a function that is not there."""
+        parts = [part.evaluate(numbers, functions) for part in self.parts]
+        match self.op:
+            case "name":
+                return numbers[self.text]
+            case "number":
+                return self.value
+            case "+":
+                return sum(parts[1:], parts[0])
+            case "·":
+                return math.prod(parts)
+            case "−":
+                return -parts[0]
+            case "/":
+                return parts[0] / parts[1]
+            case "^":
+                return parts[0] ** parts[1]
+            case "or":
+                return reduce(operator.or_, parts)
+            case "is":
+                pairs = zip(self.text.split(), parts, parts[1:], strict=False)
+                return reduce(operator.and_, (COMPARE[sign](a, b) for sign, a, b in pairs))
+        return functions["if" if self.op == "if" else self.text](*parts)
+
+
+def chain(op: str, parts: Iterable[Node], slot: str = "") -> Node:
+    """Return the sum, or the product, of these parts, those that are one themselves taken apart; of one part that itself."""
+    flat = tuple(inner for part in parts for inner in terms_of(part, op))
+    return flat[0] if len(flat) == 1 else Node(op, flat, slot=slot)
+
+
+def terms_of(node: Node, op: str) -> tuple[Node, ...]:
+    """Return the terms of a sum, the factors of a product; of another node itself."""
+    return node.parts if node.op == op else (node,)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula. main: what it comes to, of bounds a list of two. defined: (left, right) of what stands behind semicolons."""
+
+    main: Node
+    defined: tuple[tuple[Node, Node], ...] = ()
+
+
+def read(text: str, pieces: Mapping[str, Any] | None = None, put: Mapping[str, Node] | None = None) -> Formula:
+    """Return a text as a formula. Raises ValueError for what is none.
+
+    pieces: by the names under which the text calls them; the formula of one stands in place of its call. put: what stands in
+    place of names.
+    """
+    main, *clauses = text.split(";")
+    reader = _Reader(pieces or {}, put or {})
+    try:
+        whole = reader.parse(main)
+        own = []
+        for clause in clauses:
+            left, _, right = clause.partition(" = ")
+            own.append((_Reader({}, {}).parse(left), reader.parse(right)))
+    except RecursionError as error:
+        raise ValueError(f"formula must have fewer terms; got {len(text)} characters") from error
+    return Formula(whole, (*own, *reader.defined))
+
+
+def formula_of(piece: Any, *arguments: Node) -> Formula | None:
+    """Return a piece's formula, with these arguments in its call; None where it has none, or one that cannot be read."""
+    if not isinstance(piece, Written):
+        return None
+    home = piece if hasattr(piece, "__qualname__") else type(piece)
+    beside = vars(sys.modules[home.__module__]) if home.__module__ in sys.modules else {}
+    own = {f.name: getattr(piece, f.name) for f in fields(piece)} if is_dataclass(piece) else {}
+    put = dict(zip(inspect.signature(piece).parameters, arguments, strict=False)) if arguments else {}
+    try:
+        return read(str(piece.formula), ChainMap(own, beside), put)
+    except ValueError:
+        return None
+
+
+def call_of_name(piece: Any, arguments: Sequence[Node], slot: str = "") -> Node:
+    """Return the call of a piece by its name, which stands where no formula of it can be read."""
+    return Node("call", tuple(arguments), function_name(piece), piece, slot)
+
+
+def function_name(piece: Any) -> str:
+    """Return a name for a piece under which a formula may call it: an identifier, whatever its own name is."""
+    name = re.sub(r"\W+", "_", str(getattr(piece, "__name__", type(piece).__name__))).strip("_")[:40]
+    return f"{name}_" if keyword.iskeyword(name) else name if name.isidentifier() else "own_rule"
+
+
+class _Reader:
+    """Reads the clauses of one formula. defined: what the formulas of pieces that it calls define."""
+
+    def __init__(self, pieces: Mapping[str, Any], put: Mapping[str, Node]) -> None:
+        self.pieces, self.put = pieces, put
+        self.defined: list[tuple[Node, Node]] = []
+
+    def parse(self, text: str) -> Node:
+        try:
+            tree = ast.parse(" ".join(text.translate(PYTHON).split()), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: brackets without end
+            raise ValueError(f"formula must be an expression, such as ratio · advantages; got {shown(text)}") from error
+        return self.node(tree)
+
+    def node(self, node: ast.expr) -> Node:
+        match node:
+            case ast.Name(id=name):
+                return self.put.get(name, Node("name", text=name))
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return Node("number", text=f"{number:g}", value=number)
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                return Node("−", (self.node(inner),))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.binary(op, self.node(left), self.node(right))
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return Node("if", tuple(map(self.node, (body, test, other))))
+            case ast.BoolOp(op=ast.Or(), values=parts):
+                return Node("or", tuple(map(self.node, parts)))
+            case ast.Compare(left=left, ops=ops, comparators=parts) if all(type(op) in SIGNS for op in ops):
+                return Node("is", tuple(map(self.node, (left, *parts))), " ".join(SIGNS[type(op)] for op in ops))
+            case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]):
+                return self.call(name, tuple(map(self.node, parts)))
+            case ast.Tuple(elts=parts):
+                return Node("list", tuple(map(self.node, parts)))
+        raise ValueError(
+            f"formula must be made of names, numbers, + − · /, comparisons and calls; got {shown(ast.unparse(node))}"
+        )
+
+    def binary(self, op: ast.operator, left: Node, right: Node) -> Node:
+        match op:
+            case ast.Add():
+                return chain("+", (left, right))
+            case ast.Sub():
+                return chain("+", (left, Node("−", (right,))))
+            case ast.Mult():
+                return chain("·", (left, right))
+            case ast.Div():
+                return Node("/", (left, right))
+            case ast.Pow():
+                return Node("^", (left, right))
+        raise ValueError(f"formula must be made with + − · / and **; got {type(op).__name__}")
+
+    def call(self, name: str, arguments: tuple[Node, ...]) -> Node:
+        if len(arguments) != ARGUMENTS.get(name, len(arguments)):
+            raise ValueError(f"formula must give {name} {ARGUMENTS[name]} arguments; got {len(arguments)}")
+        if not callable(piece := self.pieces.get(name)):
+            return Node("call", arguments, name)
+        if (inner := formula_of(piece, *arguments)) is not None:
+            self.defined += inner.defined
+            return inner.main
+        # a function beside it that has no formula, such as whiten, is what the text calls so
+        return Node("call", arguments, name) if function_name(piece) == name else call_of_name(piece, arguments)
