@@ -566,7 +566,7 @@ class _Recorder:
                 stacklevel=2,
             )
         self.folder = RunFolder.open_to_write(path)
-        self.folder.forget_after(self.step, path / "checkpoint")
+        self.folder.forget_after(self.step)
         if config["settings"] != json.loads(json_text(self.config["settings"])):
             self.folder.finish_beginning(self.config)
         metrics = self.folder.metrics
