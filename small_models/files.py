@@ -10,8 +10,8 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import MISSING, fields, is_dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
 
@@ -21,7 +21,7 @@ from small_models.checks import annotations_of, cut
 
 T = TypeVar("T")
 LONGEST_PATH = 200  # characters of a path in a sentence
-LARGEST = 1e100  # beyond it no number of a run can be, and none can be drawn
+LARGEST, MOST_WHOLE = 1e100, 2**63  # no number of a run is beyond: it could not be drawn, and no tensor would take it
 LONG_NUMBER = re.compile(rb"(?<![\d.])\d{17}|[eE]\+?0*[1-9]\d\d")  # a file without it holds no number that is too large
 KINDS = {
     "int": "a whole number",
@@ -84,60 +84,64 @@ def read_lines(path: str | os.PathLike[str], *, growing: bool = False) -> Iterat
     growing: the file is written line by line, so that its last line may have been cut short; it is then left out.
     Otherwise empty lines are.
     """
-    data = read_file(path)
-    if data.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
-        raise ValueError(f"{said(path)} is not UTF-8 text")
-    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    lines = read_file(path).removeprefix(codecs.BOM_UTF8).split(b"\n")
     last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
     for number, line in enumerate(lines[:last], 1):
-        if not growing and not line.strip():
-            continue
-        where = f"{said(path)}, line {number}"
-        try:
-            value = parse(line, where)
-        except NoJsonError:
-            if growing and number == last:
-                return
-            raise
-        yield where, value
+        if growing or line.strip():
+            where = f"{said(path)}, line {number}"
+            try:
+                value = parse(line, where)
+            except NoJsonError:
+                if growing and number == last:
+                    return
+                raise
+            yield where, value
 
 
 def parse(data: bytes, where: str) -> Any:
     """Return what JSON says. Raises NoJsonError, and ValueError for a number that is too large."""
     try:
         value = msgspec.json.decode(data)
-        if LONG_NUMBER.search(data):
-            _check_sizes(value, where, "")
-        return value
-    except msgspec.ValidationError:
+    except msgspec.ValidationError:  # one that no float can be
         raise ValueError(f"{where} holds a number that is too large") from None
-    except RecursionError:
-        raise ValueError(f"{where} is nested too deeply to be read") from None
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        try:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        why = (
+            "it is nested too deeply" if isinstance(error, RecursionError) else str(error).rpartition("malformed: ")[2]
+        )
+        with suppress(UnicodeDecodeError):
             data.decode()
-        except UnicodeDecodeError:
-            raise NoJsonError(f"{where} is not UTF-8 text") from None
-        found = re.search(r": (.+) \(byte (\d+)\)", str(error))
-        why = f"{found[1]} at byte {found[2]}" if found else "it ends too early"
-        raise NoJsonError(f"{where} is not JSON ({why})") from None
+            raise NoJsonError(f"{where} is not JSON ({why})") from None
+        raise NoJsonError(f"{where} is not UTF-8 text") from None
+    for number in _numbers(value) if LONG_NUMBER.search(data) else ():
+        if abs(number) >= (MOST_WHOLE if isinstance(number, int) else LARGEST):
+            raise ValueError(f"{where} holds a number that is too large: {as_json(number)}")
+    return value
 
 
-def _check_sizes(value: Any, where: str, path: str) -> None:
+def _numbers(value: Any) -> Iterator[float]:
     if isinstance(value, dict | list):
-        inner = value.items() if isinstance(value, dict) else ((f"[{place}]", one) for place, one in enumerate(value))
-        for name, one in inner:
-            _check_sizes(one, where, f"{path}.{name}" if isinstance(value, dict) else f"{path}{name}")
-    elif isinstance(value, int | float) and (abs(value) > LARGEST or (isinstance(value, int) and abs(value) >= 2**63)):
-        raise ValueError(f"{where}: {cut(path.lstrip('.'))} is too large; got {as_json(value)}")
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(part)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def convert(value: Any, kind: type[T], where: str) -> T:
     """Return what JSON said as a value of this type. Raises ValueError, which names the field."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{where}{_in_words(str(error), value, kind)}") from None
+    except msgspec.ValidationError as error:  # Expected `int`, got `str` - at `$.groups[0].length`
+        why, _, place = str(error).partition(" - at `$")
+    names, found = place.strip(".`"), value
+    for name in re.findall(r"[^.\[\]]+", names):
+        found = found[int(name)] if isinstance(found, list) else found.get(name)
+    where = f"{where}: {cut(names)}" if names else where
+    if lacking := re.fullmatch(r"Object missing required field `(\w+)`", why):
+        raise ValueError(f"{where} lacks {lacking[1]}")
+    if expected := re.fullmatch(r"Expected `(.+)`, got `\w+`|Invalid enum value .+", why):
+        allowed = " or ".join(KINDS.get(one, one) for one in (expected[1] or "another word").split(" | "))
+        raise ValueError(f"{where} must be {allowed}; got {as_json(found)}")
+    raise ValueError(f"{where}: {why}")  # what the type itself refuses
 
 
 def with_nan(value: Any, kind: Any) -> Any:
@@ -149,32 +153,6 @@ def with_nan(value: Any, kind: Any) -> Any:
         kinds = annotations_of(cast(Any, kind))
         return {name: with_nan(one, kinds.get(name)) for name, one in value.items()}
     return math.nan if value is None and kind is float else value
-
-
-def _in_words(message: str, value: Any, kind: Any) -> str:
-    """Return msgspec's message as the end of our sentence."""
-    reason, _, place = message.partition(" - at `$")
-    names = place.rstrip("`").lstrip(".")
-    found = value
-    for name in re.findall(r"[^.\[\]]+", names):
-        found = found[int(name)] if isinstance(found, list) else found.get(name)
-    field = f": {cut(names)}" if names else ""
-    lacking = re.fullmatch(r"Object missing required field `(\w+)`", reason)
-    if lacking:
-        return f"{field} lacks {lacking[1]}"
-    expected = re.fullmatch(r"Expected `(.+)`, got `\w+`", reason)
-    if expected:
-        allowed = " or ".join(KINDS.get(one, one) for one in expected[1].split(" | "))
-        needed = (
-            [f.name for f in fields(kind) if f.default is f.default_factory is MISSING] if is_dataclass(kind) else []
-        )
-        if not names and 0 < len(needed) <= 4:
-            allowed += f" with the keys {', '.join(needed)}"
-        return f"{field} must be {allowed}; got {as_json(found)}"
-    if reason.startswith("Invalid enum value") and is_dataclass(kind) and names:
-        known = get_args(annotations_of(cast(Any, kind)).get(names))
-        return f"{field} must be {' or '.join(map(as_json, known))}; got {as_json(found)}"
-    return f": {reason}"
 
 
 def as_json(value: Any) -> str:

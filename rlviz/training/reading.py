@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rlviz.settings import settings_from
-from rlviz.types import GroupRecord, PairRecord, StepRecord, TokenRecord
+from rlviz.types import GroupRecord, PairRecord, StepRecord
 from small_models import paths
 from small_models.checks import shown
-from small_models.files import as_json, convert, parse, read_file, read_lines, said, with_nan
+from small_models.files import convert, parse, read_file, read_json, read_lines, said, with_nan
 from small_models.pairs import Pair
 
-LONGEST_NAME, LONGEST_PATH = 200, 4096  # characters
+LONGEST = 200, 4096  # characters of a name, and of a path
 MOST_STEPS = 10**9
 ADVICE = "it is damaged or was written by another version of rlviz, so restore it from a copy, or train again"
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,8 @@ class _Config:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Samples:
     step: int
-
-
-@dataclass(frozen=True)
-class _Samples(_Step):
     groups: tuple[GroupRecord, ...]
 
 
@@ -58,7 +53,8 @@ class _Summary:
 
 
 @dataclass(frozen=True)
-class _State(_Step):
+class _State:
+    step: int
     train_seconds: float
     tokens_sampled: int
     beta: float | None = None
@@ -73,31 +69,24 @@ class _Plan:
     contenders: dict[str, Any]
 
 
-def with_advice(read: F) -> F:
-    """Return a reader of a run's folder whose ValueError also says what to do about damage."""
-
-    @wraps(read)
-    def advised(folder: Any) -> Any:
-        try:
-            return read(folder)
-        except ValueError as error:
-            raise ValueError(f"{error}; {ADVICE}") from None
-
-    return advised  # type: ignore[return-value]
+@contextmanager
+def with_advice() -> Iterator[None]:
+    """Within it, or in a function that it decorates, a ValueError also says what to do about damage."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error}; {ADVICE}") from None
 
 
-@with_advice
+@with_advice()
 def read_config(folder: Path) -> dict[str, Any]:
     """Return config.json, whose task, policy, algorithm and settings are such as `train` writes. Raises ValueError."""
     file = folder / "config.json"
-    value = parse(read_file(file), said(file))
+    value = _read(file, _Config)
     config = convert(value, _Config, said(file))
-    for place, name, longest in (
-        ("task", config.task, LONGEST_NAME),
-        ("policy", config.policy, LONGEST_PATH),
-        ("algorithm.name", config.algorithm.name, LONGEST_NAME),
-        ("rule", config.rule or "none", LONGEST_PATH),
-    ):
+    names = {"task": config.task, "algorithm.name": config.algorithm.name}
+    for place, name in {**names, "policy": config.policy, "rule": config.rule or "none"}.items():
+        longest = LONGEST[place not in names]
         if not (0 < len(name) <= longest and name.isprintable()):
             raise ValueError(f"{said(file)}: {place} must be 1 to {longest} printable characters; got {shown(name)}")
     try:
@@ -107,77 +96,67 @@ def read_config(folder: Path) -> dict[str, Any]:
     return {**value, "path": config.path}
 
 
-@with_advice
+@with_advice()
 def accuracy_before(folder: Path) -> float | None:
     """Return held-out accuracy before the first step from summary.json, None where there is no summary. Raises ValueError."""
     file = folder / "summary.json"
-    return convert(parse(read_file(file), said(file)), _Summary, said(file)).accuracy_before if _there(file) else None
+    return read_json(file, _Summary).accuracy_before if os.path.lexists(file) else None
+
+
+@with_advice()
+def read_plan(folder: Path) -> dict[str, Any] | None:
+    """Return comparison.json, whose contenders go by their names; None where there is none. Raises ValueError."""
+    file = folder / "comparison.json"
+    return _read(file, _Plan) if os.path.lexists(file) else None
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """Return the counters in a checkpoint's training.json. Raises ValueError."""
-    file = checkpoint / "training.json"
-    value = parse(read_file(file), said(file))
-    convert(value, _State, said(file))
+    return _read(checkpoint / "training.json", _State)
+
+
+def _read(file: Path, kind: type) -> dict[str, Any]:
+    """Return a JSON file as it is, with what another version may have added, once it is of this kind."""
+    value: dict[str, Any] = parse(read_file(file), said(file))
+    convert(value, kind, said(file))
     return value
 
 
-@with_advice
-def read_plan(folder: Path) -> dict[str, Any] | None:
-    """Return comparison.json, whose contenders go by their names; None where there is none. Raises ValueError."""
-    file = folder / "comparison.json"
-    value = parse(read_file(file), said(file)) if _there(file) else None
-    if _there(file):
-        convert(value, _Plan, said(file))
-    return value
+@with_advice()
+def read_rows(file: Path) -> list[tuple[dict[str, Any], Any]]:
+    """Return the lines of metrics.jsonl or samples.jsonl, none where there is no file: each as it stands, and as its type.
 
-
-def _there(file: Path) -> bool:
-    return os.path.lexists(file)
-
-
-def read_rows(file: Path) -> list[tuple[str, dict[str, Any], Any]]:
-    """Return for each line of metrics.jsonl or samples.jsonl where it stands, the line, and it as its type: the step's record
-    without groups, or its groups; none where there is no file.
-
-    A last line that a crash cut short is left out. Raises ValueError for other damage, and where steps do not grow.
+    That is a step's record without groups, or its groups. A last line that a crash cut short is left out.
+    Raises ValueError for other damage, and where steps do not grow.
     """
-    typed = {"metrics": _record, "samples": _groups}[file.stem]
-    rows: list[tuple[str, dict[str, Any], Any]] = []
+    rows: list[tuple[dict[str, Any], Any]] = []
     before = 0
-    for where, row in read_lines(file, growing=True) if _there(file) else ():
-        step = convert(row, _Step, where).step
-        if not 1 <= step <= MOST_STEPS:
-            raise ValueError(f"{where}: step must be from 1 to {MOST_STEPS:,}; got {step}")
-        if step <= before:
-            raise ValueError(f"{where}: step must be above that of the line before ({before}); got {step}")
-        rows.append((where, row, typed(row, where)))
-        before = step
+    for where, row in read_lines(file, growing=True) if os.path.lexists(file) else ():
+        record = _groups(row, where) if file.stem == "samples" else _record(row, where)
+        if not before < row["step"] <= MOST_STEPS:
+            allowed = f"above {before}, that of the line before, and at most {MOST_STEPS:,}"
+            raise ValueError(f"{where}: step must be {allowed}; got {row['step']}")
+        rows.append((row, record))
+        before = row["step"]
     return rows
 
 
-def _groups(row: dict[str, Any], where: str) -> tuple[GroupRecord, ...]:
-    groups = _typed(row, _Samples, where).groups
-    for g, group in enumerate(groups):
+def _record(row: Any, where: str) -> StepRecord | PairRecord:
+    pairs = isinstance(row, dict) and "margin" in row
+    return _typed({**row, "groups": []} if isinstance(row, dict) else row, PairRecord if pairs else StepRecord, where)
+
+
+def _groups(row: Any, where: str) -> tuple[GroupRecord, ...]:
+    groups: tuple[GroupRecord, ...] = _typed(row, _Samples, where).groups
+    for group in groups:
         if not group.responses:
-            raise ValueError(f"{where}: groups[{g}].responses must hold at least one response; got []")
-        for r, response in enumerate(group.responses):
-            for t, token in enumerate(response.tokens):
-                _check_ranges(token, f"{where}: groups[{g}].responses[{r}].tokens[{t}]")
+            raise ValueError(f"{where}: responses of a group must be one or more; got []")
+        for token in (token for response in group.responses for token in response.tokens):
+            for name in ("old_prob", "new_prob", "ref_prob", "sampler_prob", "ratio"):  # logarithms of them are taken
+                value, most = getattr(token, name), math.inf if name == "ratio" else 1 + 1e-6
+                if value is not None and (value < 0 or value > most):
+                    raise ValueError(f"{where}: {name} must be from 0 to {most:.0f}; got {value:g}")
     return groups
-
-
-def _check_ranges(token: TokenRecord, where: str) -> None:
-    """Refuse what cannot be: a probability or a ratio out of its range, which would be taken the logarithm of."""
-    for name in ("old_prob", "new_prob", "ref_prob", "sampler_prob", "ratio"):
-        value, most = getattr(token, name), math.inf if name == "ratio" else 1 + 1e-6
-        if value is not None and not math.isnan(value) and not 0 <= value <= most:
-            allowed = "0 or above" if name == "ratio" else "from 0 to 1"
-            raise ValueError(f"{where}.{name} must be {allowed}; got {as_json(value)}")
-
-
-def _record(row: dict[str, Any], where: str) -> StepRecord | PairRecord:
-    return _typed({**row, "groups": []}, PairRecord if "margin" in row else StepRecord, where)
 
 
 def _typed(row: dict[str, Any], kind: Any, where: str) -> Any:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NoReturn, overload
 
 import torch
-from torch import Tensor
 
 import rlviz
 from rlviz.algorithms import find_algorithm
@@ -20,8 +18,9 @@ from rlviz.names import nearest
 from rlviz.settings import PairSettings, Settings, TrainSettings, declarations, settings_from
 from rlviz.training.files import write_json
 from rlviz.training.preferences import PreferenceRun
+from rlviz.training.reading import ADVICE
 from rlviz.training.run import RolloutRun, TrainingRun, computing_as
-from rlviz.training.run_folder import DamagedError, RunFolder
+from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import default_settings
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
 from small_models import paths
@@ -123,7 +122,7 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
             run.save()
             folder.finish_beginning(config)
         except BaseException:
-            folder.undo_beginning()
+            folder.release("could not begin")
             raise
     return run
 
@@ -252,7 +251,7 @@ def resume(
 
     `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`, and one on a
     file of prompts that code of yours grades that FILE.py:function as `rule`.
-    A run of this process that still has the folder ends. A damaged checkpoint gives way to the one before it, with a warning.
+    A run of this process that still has the folder ends.
     Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, of another algorithm, in another
     process, or of an unfinished comparison (which may have begun it with more steps than it can take) while `steps` is not given.
     """
@@ -265,10 +264,11 @@ def resume(
     elif to_json(algorithm) != described:
         raise ValueError(f"algorithm: the run in {out} was trained with another one: {cut(str(described), 200)}")
     assert algorithm is not None
-    if task is None:
-        task = folder.load_task(rule)
-    elif (differs := _differs(task.described, config)) is not None:
-        raise ValueError(f"task: the run in {out} is one of {differs}; got {task.name!r}")
+    task = folder.load_task(rule) if task is None else task
+    for name, value in task.described.items():
+        if config.get(name) != value:
+            told = "; restore its task.jsonl from a copy" if name == "rows" else ""
+            raise ValueError(f"{name}: the run in {out} is one of {shown(config.get(name))}; got {shown(value)}{told}")
     folder = RunFolder.open_to_write(out)
     try:
         with paths.computing(config["path"]):
@@ -286,44 +286,29 @@ def resume(
     return run
 
 
-def _differs(described: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
-    """Return what the run's config says of its task, where that is not what describes this one."""
-    for name, value in described.items():
-        if config.get(name) != value:
-            return f"{config[name]!r}" if name == "task" else f"another file or rule, {name} {config.get(name)!r}"
-    return None
-
-
 def _restored(
     folder: RunFolder, settings: Settings, device: str, task: Task, algorithm: Algorithm, *, new_total: bool
 ) -> TrainingRun[Any]:
     """Return the run as its last checkpoint has it, its folder without what came after that."""
 
-    def restored(
-        where: Path, policy: Policy, tensors: dict[str, Tensor], state: dict[str, Any]
-    ) -> tuple[TrainingRun[Any], Path]:
-        if state["step"] >= settings.steps:
-            raise ValueError(
-                f"steps: the run in {folder.path} has done its {state['step']}; give a higher total to go on"
-            )
-        if not new_total and (folder.path.parent / "comparison.json").is_file():
-            raise ValueError(
-                f"steps: the run in {folder.path} belongs to a comparison, which ends it by a budget; go on with the same "
-                "rlviz compare, or give a total"
-            )
-        start, reward_model, pairs, reference = folder.load_start(device)
-        if _shapes(policy) != _shapes(start):
-            raise DamagedError(f"the policy in {where} has other weights than reference/, from which the run started")
-        run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)
-        try:
-            run.restore(tensors, state)
-        except (LookupError, RuntimeError, TypeError, ValueError) as error:
-            why = f"it lacks {error.args[0]}" if isinstance(error, KeyError) else reason(error)
-            raise DamagedError(f"the checkpoint in {where} is not one of this version ({why})") from error
-        return run, where
-
-    run, checkpoint = folder.load_state(device, restored)
-    folder.forget_after(run.step, checkpoint)
+    policy, tensors, state = folder.load_state(device)
+    if state["step"] >= settings.steps:
+        raise ValueError(f"steps: the run in {folder.path} has done its {state['step']}; give a higher total to go on")
+    if not new_total and (folder.path.parent / "comparison.json").is_file():
+        raise ValueError(
+            f"steps: the run in {folder.path} belongs to a comparison, which ends it by a budget; go on with the same "
+            "rlviz compare, or give a total"
+        )
+    start, reward_model, pairs, reference = folder.load_start(device)
+    if _shapes(policy) != _shapes(start):
+        raise ValueError(f"the policy in {folder.path}/checkpoint has other weights than reference/; {ADVICE}")
+    run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)
+    try:
+        run.restore(tensors, state)
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        why = f"it lacks {error.args[0]}" if isinstance(error, KeyError) else reason(error)
+        raise ValueError(f"the checkpoint in {folder.path} does not fit its run ({why}); {ADVICE}") from error
+    folder.forget_after(run.step)
     return run
 
 

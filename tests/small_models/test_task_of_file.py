@@ -158,7 +158,7 @@ def test_a_run_on_a_file_goes_on_by_what_its_folder_holds(folder):
     }  # fmt: skip
     kept = folder / "run" / "task.jsonl"
     kept.write_text(kept.read_text().replace("= 6", "= 7"))
-    with pytest.raises(ValueError, match=r"task.jsonl is not as the run in run began with it; restore it"):
+    with pytest.raises(ValueError, match=r"rows: the run in run is one of .*; restore its task.jsonl"):
         resume("run", steps=3)
 
 
@@ -171,7 +171,7 @@ def test_code_that_a_run_folder_names_is_not_imported(folder):
         ValueError, match=r"is graded by rules.py:even, which is code, and none is imported because a run folder"
     ):
         resume("run", device="cpu")
-    with pytest.raises(ValueError, match=r"is graded by rules.py:even; got 'rules.py:graded'"):
+    with pytest.raises(ValueError, match=r"rule: the run in run is one of 'rules.py:even'; got 'rules.py:graded'"):
         resume("run", device="cpu", rule="rules.py:graded")
     assert not (folder / "imported").exists()
     assert next(resume("run", device="cpu", rule=str(folder / "rules.py:even"))).step == 2

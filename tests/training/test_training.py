@@ -1,6 +1,5 @@
 """The loop: the same curve twice, resumed as if never stopped, and each tensor where it belongs."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -393,35 +392,6 @@ class TestRunFolder:
         assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
         with pytest.raises(FileExistsError):
             start(out=tmp_path / "mine.txt")
-
-    def test_a_line_cut_short_by_a_crash_is_left_out(self, tmp_path):
-        run = start(out=tmp_path / "run")
-        list(run)
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        metrics.write_text(metrics.read_text()[:-20])
-        assert len(RunFolder.open(tmp_path / "run").metrics) == 5
-
-    def test_a_crash_between_two_renames_leaves_the_older_checkpoint(self, tmp_path):
-        run = start(out=tmp_path / "run")
-        next(run), next(run)
-        shutil.rmtree(tmp_path / "run" / "checkpoint.old")
-        (tmp_path / "run" / "checkpoint").rename(tmp_path / "run" / "checkpoint.old")
-        assert resume(tmp_path / "run", device="cpu").step == 2
-
-    def test_what_cannot_be_resumed_says_why(self, tmp_path):
-        start(out=tmp_path / "run")
-        saved = tmp_path / "run" / "checkpoint" / "training.safetensors"
-        saved.write_bytes(saved.read_bytes()[:100])
-        with pytest.raises(ValueError, match="is damaged"):
-            resume(tmp_path / "run")
-        shutil.rmtree(tmp_path / "run" / "checkpoint")
-        with pytest.raises(ValueError, match="has no checkpoint, so there is nothing to resume; train again"):
-            resume(tmp_path / "run")
-        (tmp_path / "run" / "config.json").write_text("{}")
-        with pytest.raises(
-            ValueError, match=r"config[.]json lacks task; it is damaged or was written by another version"
-        ):
-            resume(tmp_path / "run")
 
 
 ONE_STEP = TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0)
