@@ -21,6 +21,7 @@ NO_WALL = (
     "this machine can also change the grades of others. For code that you do not trust, use a container or a machine of its own."
 )
 WAITING = "not graded yet"
+ENDED = "the process ended by itself (by os._exit, or killed for its memory)"
 STOPPED = "the grader was stopped while this one ran, perhaps by it; the same call grades it after the others"
 
 
@@ -40,6 +41,9 @@ class Grade:
     error: str = ""
     seconds: float = 0.0
     stage: Literal["waiting", "begun", "ended"] = "waiting"
+
+    def add_error(self, error: str) -> None:
+        self.error = f"{self.error}; {error}" if self.error else error
 
     @property
     def passed(self) -> list[str]:

@@ -3,7 +3,6 @@
 import csv
 import errno
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 
 from rlviz.cli import app
 from rlviz.lessons.gradebook import STOPPED, WAITING
-from rlviz.lessons.grading import START, _end
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes in /proc, and limits files of another one"
@@ -220,24 +218,6 @@ def test_a_name_that_holds_half_a_character_is_taken_over(finished, tmp_path):
     (tmp_path / "handed_in" / "fay").rename(tmp_path / "handed_in" / os.fsdecode(b"f\xff"))
     assert finished()[0].exit_code == 0
     assert finished()[1] == [] and len(rows(tmp_path)) == 6
-
-
-def lead_a_group(file):
-    """Start a process that outlives this one, as a notebook may."""
-    os.setsid()
-    Path(file).write_text(str(subprocess.Popen(["sleep", "600"]).pid))
-    time.sleep(600)
-
-
-def test_what_a_notebook_started_ends_with_it(tmp_path):
-    file = tmp_path / "pid"
-    process = multiprocessing.get_context(START).Process(target=lead_a_group, args=(str(file),))
-    process.start()
-    until(lambda: file.exists() and file.read_text())
-    assert alive(file.read_text())
-    _end(process)
-    until(lambda: not alive(file.read_text()), 10)
-    assert not process.is_alive()
 
 
 def test_the_state_is_json_that_names_no_submission_twice(finished, tmp_path):
