@@ -22,7 +22,7 @@ NO_WALL = (
 )
 WAITING = "not graded yet"
 ENDED = "the process ended by itself (by os._exit, or killed for its memory)"
-STOPPED = "the grader was stopped while this one ran, perhaps by it; the same call grades it after the others"
+RUNNING = "it runs, or the grader was stopped while it ran; then the same call grades it after the others"
 
 
 @dataclass
@@ -66,15 +66,10 @@ def read_grades(out: Path) -> dict[str, Grade]:
         raise ValueError(f"{error}; move it away, and every notebook is graded anew") from None
 
 
-def write_state(out: Path, grades: dict[str, Grade]) -> None:
-    """Write what `read_grades` reads."""
-    text = json.dumps({key: asdict(grade) for key, grade in grades.items()}, ensure_ascii=False, indent=1)
-    write_text(out.with_suffix(".json"), _without_half_characters(text))
-
-
 def write_grades(out: Path, grades: dict[str, Grade]) -> None:
-    """Write all rows, each file whole or not at all; the state first, since the others follow from it."""
-    write_state(out, grades)
+    """Write all rows, each file whole or not at all; first the state, which `read_grades` reads."""
+    state = json.dumps({key: asdict(grade) for key, grade in grades.items()}, ensure_ascii=False, indent=1)
+    write_text(out.with_suffix(".json"), _without_half_characters(state))
     write_text(out, table(list(grades.values())))
     write_text(out.with_suffix(".html"), page(list(grades.values())))
 

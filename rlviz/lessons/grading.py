@@ -24,7 +24,7 @@ from typing import Any
 
 from rlviz import __version__
 from rlviz.lessons.editions import OWN, SOLUTIONS, exercises_of, files, key_of, read_notebook
-from rlviz.lessons.gradebook import ENDED, STOPPED, WAITING, Grade, read_grades, write_grades, write_state
+from rlviz.lessons.gradebook import ENDED, RUNNING, WAITING, Grade, read_grades, write_grades
 from rlviz.lessons.predictions import FOLDER, Kept
 from rlviz.lessons.verdict import Verdict
 from small_models.checks import cut
@@ -34,7 +34,6 @@ from small_models.files import check_regular, convert, parse, said
 START = "forkserver" if sys.platform == "linux" else "spawn"
 START_SECONDS, GRACE_SECONDS = 300, 10.0
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
-DONE = b"done"
 LARGEST_SAID = 1_000_000  # bytes of a grade, and of predictions; an honest process writes some thousands
 
 
@@ -104,8 +103,8 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
         left = [(key, one) for key, one in zip(keys, submissions, strict=True) if book[key].stage != "ended"]
         # what ended an earlier call may end this one, too: the others come first
         for key, one in sorted(left, key=lambda pair: book[pair[0]].stage == "begun"):
-            book[key] = replace(blank[key], error=STOPPED, stage="begun")
-            write_state(out, book)
+            book[key] = replace(blank[key], error=RUNNING, stage="begun")
+            write_grades(out, book)
             book[key] = _graded(one, asked.get(one.lesson, {}), course, context, limit, memory)
             write_grades(out, book)
             yield book[key], False
@@ -201,19 +200,16 @@ def _run_and_listen(
         process.start()
         theirs.close()
         while ours.poll(patience):
-            message = ours.recv_bytes(LARGEST_SAID)
-            if message == DONE:
-                break
-            grade = convert(parse(message, "grade"), Grade, "grade")
+            grade = convert(parse(ours.recv_bytes(LARGEST_SAID), "grade"), Grade, "grade")
             begun = begun or time.monotonic()
             patience = max(0.0, begun + limit + GRACE_SECONDS - time.monotonic())
-        else:  # it does not keep its own limit
-            if begun is None:
-                raise TimeoutError(f"it did not start in {START_SECONDS:g} seconds")
-            grade.stage = "ended"
-            grade.add_error(f"stopped after {limit:g} seconds")
+        if begun is None:
+            raise TimeoutError(f"it did not start in {START_SECONDS:g} seconds")
+        grade.stage = "ended"  # though it does not keep its own limit
+        grade.add_error(f"stopped after {limit:g} seconds")
     except EOFError:
-        grade.add_error(ENDED)
+        if grade.stage != "ended":
+            grade.add_error(ENDED)
     finally:
         if process.pid is not None:
             end_group(process.pid)
