@@ -21,7 +21,8 @@ NO_WALL = (
     "this machine can also change the grades of others. For code that you do not trust, use a container or a machine of its own."
 )
 WAITING = "not graded yet"
-STOPPED = "the grader was stopped while this one ran, perhaps by it; the same call grades it after the others"
+ENDED = "the process ended by itself (by os._exit, or killed for its memory)"
+RUNNING = "it runs, or the grader was stopped while it ran; then the same call grades it after the others"
 
 
 @dataclass
@@ -40,6 +41,9 @@ class Grade:
     error: str = ""
     seconds: float = 0.0
     stage: Literal["waiting", "begun", "ended"] = "waiting"
+
+    def add_error(self, error: str) -> None:
+        self.error = f"{self.error}; {error}" if self.error else error
 
     @property
     def passed(self) -> list[str]:
@@ -62,15 +66,10 @@ def read_grades(out: Path) -> dict[str, Grade]:
         raise ValueError(f"{error}; move it away, and every notebook is graded anew") from None
 
 
-def write_state(out: Path, grades: dict[str, Grade]) -> None:
-    """Write what `read_grades` reads."""
-    text = json.dumps({key: asdict(grade) for key, grade in grades.items()}, ensure_ascii=False, indent=1)
-    write_text(out.with_suffix(".json"), _without_half_characters(text))
-
-
 def write_grades(out: Path, grades: dict[str, Grade]) -> None:
-    """Write all rows, each file whole or not at all; the state first, since the others follow from it."""
-    write_state(out, grades)
+    """Write all rows, each file whole or not at all; first the state, which `read_grades` reads."""
+    state = json.dumps({key: asdict(grade) for key, grade in grades.items()}, ensure_ascii=False, indent=1)
+    write_text(out.with_suffix(".json"), _without_half_characters(state))
     write_text(out, table(list(grades.values())))
     write_text(out.with_suffix(".html"), page(list(grades.values())))
 

@@ -2,37 +2,29 @@
 
 What this protects from is accident: an endless loop, memory that grows, a file that is deleted or overwritten, a notebook that is
 none. Every submission is read before the first one runs, and a row is written as each ends, from what is in memory. The same call
-again goes on with the rest. What a process reports is text in a file of its own, which is read as data and counts for that
-submission alone. A submission that means to, or that installs a package, can change the grades of others: see NO_WALL.
+again goes on with the rest. A submission that means to, or that installs a package, can change the grades of others: see NO_WALL.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import multiprocessing
 import os
-import secrets
-import shutil
 import signal
-import stat
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import connection, forkserver, resource_tracker
+from dataclasses import dataclass, field, replace
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
-
-from IPython.core.interactiveshell import InteractiveShell
+from typing import Any
 
 from rlviz import __version__
 from rlviz.lessons.editions import OWN, SOLUTIONS, exercises_of, files, key_of, read_notebook
-from rlviz.lessons.gradebook import STOPPED, WAITING, Grade, read_grades, write_grades, write_state
+from rlviz.lessons.gradebook import ENDED, RUNNING, WAITING, Grade, read_grades, write_grades
 from rlviz.lessons.predictions import FOLDER, Kept
 from rlviz.lessons.verdict import Verdict
 from small_models.checks import cut
@@ -40,11 +32,9 @@ from small_models.files import check_regular, convert, parse, said
 
 # Imported once, what a submission needs takes no process its seconds again. Elsewhere a fork is not safe or not known.
 START = "forkserver" if sys.platform == "linux" else "spawn"
-START_SECONDS = 300
-START_TRIES, START_AGAIN_SECONDS = 20, 0.1
-LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
+START_SECONDS, GRACE_SECONDS = 300, 10.0
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
-LARGEST_SAID = 1_000_000  # bytes of reports, and of predictions; an honest process writes some thousands
+LARGEST_SAID = 1_000_000  # bytes of a grade, and of predictions; an honest process writes some thousands
 
 
 @dataclass(frozen=True)
@@ -59,16 +49,6 @@ class Submission:
     lesson: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     error: str = ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """A line that a submission's process writes. token: what the grader gave to this process and no other."""
-
-    token: str
-    kind: Literal["begun", "verdict", "solution", "error", "done"]
-    name: str = ""
-    verdict: Verdict | None = None
 
 
 def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: float) -> Iterator[tuple[Grade, bool]]:
@@ -105,7 +85,7 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
     earlier = read_grades(out)
     context: Any = multiprocessing.get_context(START)
     if START == "forkserver":
-        context.set_forkserver_preload([__name__, "rlviz.lessons.check"])
+        context.set_forkserver_preload(["rlviz.lessons.submission"])
         resource_tracker.ensure_running()
         # a Ctrl-C reaches all processes of a terminal; the server inherits that it waits, and ends with this process
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
@@ -123,8 +103,8 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
         left = [(key, one) for key, one in zip(keys, submissions, strict=True) if book[key].stage != "ended"]
         # what ended an earlier call may end this one, too: the others come first
         for key, one in sorted(left, key=lambda pair: book[pair[0]].stage == "begun"):
-            book[key] = replace(blank[key], error=STOPPED, stage="begun")
-            write_state(out, book)
+            book[key] = replace(blank[key], error=RUNNING, stage="begun")
+            write_grades(out, book)
             book[key] = _graded(one, asked.get(one.lesson, {}), course, context, limit, memory)
             write_grades(out, book)
             yield book[key], False
@@ -202,81 +182,55 @@ def _graded(
             (own / "work" / name).parent.mkdir(parents=True, exist_ok=True)
             (own / "work" / name).write_bytes(content)
         try:
-            _run_and_listen(grade, submission.lesson, asked, own, context, limit, memory)
+            grade = _run_and_listen(grade, submission.lesson, asked, own, context, limit, memory)
             grade.predictions = _predictions(own / "work", submission)
         except Exception as error:  # whatever this one is, the others are graded
-            grade.error = grade.error or f"it cannot be graded ({_told(error)})"
+            grade.add_error(f"it cannot be graded ({type(error).__name__}: {cut(str(error), 200)})")
     return grade
 
 
 def _run_and_listen(
     grade: Grade, lesson: str, asked: dict[str, str], own: Path, context: Any, limit: float, memory: float
-) -> None:
-    """Run the notebook in a process, and take what that reports into the grade."""
-    begun = time.monotonic()
-    token = secrets.token_hex(16)
-    with open(own / "reports", "w+b", buffering=0) as reports:
-        process = context.Process(target=_run, args=(f"{lesson}.ipynb", asked, str(own), memory, token))
-        try:
-            _start(process)
-            # the first one waits till torch is imported, which is not its time
-            while process.is_alive() and not os.fstat(reports.fileno()).st_size:
-                if time.monotonic() > begun + START_SECONDS:
-                    break
-                process.join(0.02)
-            begun = time.monotonic()
-            process.join(limit)
-            late = process.is_alive()
-        finally:
-            _end(process)
-            grade.seconds = time.monotonic() - begun
-        done = _listen(reports, token, grade, asked)
-    if late or done:
-        grade.stage = "ended"
-    if late:
-        _add_error(grade, f"stopped after {limit:g} seconds")
-    elif not done:
-        _add_error(grade, "the process ended by itself (by os._exit, or killed for its memory)")
+) -> Grade:
+    """Run the notebook in a child, and return the grade as the child sent it last."""
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(grade, f"{lesson}.ipynb", asked, str(own), limit, memory, theirs))
+    begun, patience = None, float(START_SECONDS)  # the first one waits till torch is imported, which is not its time
+    try:
+        process.start()
+        theirs.close()
+        while ours.poll(patience):
+            grade = convert(parse(ours.recv_bytes(LARGEST_SAID), "grade"), Grade, "grade")
+            begun = begun or time.monotonic()
+            patience = max(0.0, begun + limit + GRACE_SECONDS - time.monotonic())
+        if begun is None:
+            raise TimeoutError(f"it did not start in {START_SECONDS:g} seconds")
+        grade.stage = "ended"  # though it does not keep its own limit
+        grade.add_error(f"stopped after {limit:g} seconds")
+    except EOFError:
+        if grade.stage != "ended":
+            grade.add_error(ENDED)
+    finally:
+        if process.pid is not None:
+            end_group(process.pid)
+            process.kill()
+            process.join()
+    grade.seconds = time.monotonic() - (begun or time.monotonic())
     for name in asked:
         grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
+    return grade
 
 
-def _listen(reports: BinaryIO, token: str, grade: Grade, asked: dict[str, str]) -> bool:
-    """Take what a process reported into its grade, as data; return whether it was done. What has not its token is refused."""
-    reports.seek(0)
-    done = forged = False
-    *lines, _ = reports.read(LARGEST_SAID).split(b"\n")  # the last one may have been cut short
-    for line in lines:
-        try:
-            report = _report(line, token)
-            if (report.kind == "verdict") != (report.verdict is not None and report.name in asked):
-                raise ValueError
-        except ValueError:
-            forged = True
-            continue
-        if report.verdict is not None:
-            grade.verdicts[report.name] = report.verdict
-        elif report.kind == "solution":
-            grade.solutions.append(report.name)
-        elif report.kind == "error" and not grade.error:
-            grade.error = report.name
-        done = done or report.kind == "done"
-    if forged:
-        _add_error(grade, "it wrote into the file of its reports, which was refused")
-    return done
+def end_group(leader: int) -> None:
+    """Kill a child with all that it started, where the system has groups of processes."""
+    with suppress(ProcessLookupError, PermissionError, AttributeError):
+        os.killpg(leader, signal.SIGKILL)
 
 
-def _report(line: bytes, token: str) -> Report:
-    if token.encode() not in line:  # before it is read: there may be half a million of them
-        raise ValueError
-    report = convert(parse(line, "report"), Report, "report")
-    if report.token != token:
-        raise ValueError
-    return report
+def _run(*given: Any) -> None:
+    from rlviz.lessons.submission import run_notebook  # with torch, for which the table does not wait
 
-
-def _add_error(grade: Grade, error: str) -> None:
-    grade.error = f"{grade.error}; {error}" if grade.error else error
+    run_notebook(*given)
 
 
 def _predictions(work: Path, submission: Submission) -> list[str]:
@@ -295,172 +249,3 @@ def _predictions(work: Path, submission: Submission) -> list[str]:
         return ["its predictions cannot be read"]
     guessed = {key: replace(one, guess=theirs[key].guess if key in theirs else None) for key, one in ours.items()}
     return [cut(f"{key}: {one.beside()}", 200) for key, one in guessed.items()]
-
-
-def _told(error: BaseException) -> str:
-    try:
-        return cut(f"{type(error).__name__}: {error}", 200)
-    except Exception:  # its own __str__ broke off
-        return type(error).__name__
-
-
-def _start(process: Any) -> None:
-    """Start a process; the server that forks it may be just dying of the submission before, and is then begun anew."""
-    for _ in range(START_TRIES - 1):
-        try:
-            return process.start()
-        except (OSError, EOFError):
-            time.sleep(START_AGAIN_SECONDS)
-    return process.start()
-
-
-def _end(process: Any) -> None:
-    """Kill a process with all that it started, and wait for it."""
-    if process.pid is None:  # a signal came before it was begun
-        return
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):  # its group is its own from its first line on
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.join()
-
-
-def _end_with_the_grader(own: str) -> None:
-    """Lead a group of processes, and start a watch that kills it when the grader is gone, by whatever signal.
-
-    The watch is a process of the group, since C code can keep a thread from running. Windows has neither, and gets a thread.
-    """
-    grader = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if grader is not None:
-            connection.wait([grader.sentinel])
-        shutil.rmtree(own, ignore_errors=True)
-        if hasattr(os, "killpg"):
-            os.killpg(0, signal.SIGKILL)
-        os._exit(1)
-
-    if not hasattr(os, "fork"):
-        threading.Thread(target=watch, daemon=True).start()
-        return
-    os.setsid()
-    if os.fork() == 0:
-        watch()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # one that waits ends this process, and prints nothing
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-class _Shell(InteractiveShell):
-    def enable_gui(self, gui: str | None = None) -> None:
-        """Do nothing: `%matplotlib inline` asks for it at a lesson's first line, and nobody looks at its pictures."""
-
-
-def _close_pipes() -> None:
-    """Close the pipes that a process has from the server that forked it: what is written there ends everybody's."""
-    if START == "forkserver":
-        tracker: Any = resource_tracker._resource_tracker
-        tracker._fd = tracker._pid = None  # whoever starts processes gets a new one
-        for descriptor in [int(one.name) for one in Path("/proc/self/fd").iterdir()]:
-            with suppress(OSError):
-                if descriptor > 2 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                    os.close(descriptor)
-
-
-def _run(name: str, asked: dict[str, str], own: str, memory: float, token: str) -> None:
-    """Run the notebook's cells; after one that asks for a check, check with the lesson's call, not the student's."""
-    _end_with_the_grader(own)
-    from rlviz.lessons import check  # with torch, for which the table does not wait
-
-    _close_pipes()
-    report = _reporter(Path(own) / "reports", token)
-    report("begun")
-    _limit(Path(own), memory)
-    try:
-        cells = read_notebook(Path(name)).cells
-    except ValueError:
-        report("error", "it is no notebook of Jupyter's format 4")
-        report("done")
-        os._exit(0)
-    true_checks = {name: getattr(check, name) for name in vars(check) if not name.startswith("_")}
-    shell = _Shell.instance()
-    _watch_solutions(report)
-    judged: set[str] = set()
-    for cell in cells:
-        if cell.cell_type != "code":
-            continue
-        result = shell.run_cell(cell.source, store_history=False)
-        error = result.error_before_exec or result.error_in_exec
-        if error is not None:
-            report("error", _told(error))
-        for call in exercises_of(cell):
-            if (key := key_of(call)) in asked:
-                chosen = (
-                    isinstance(call.args[0], ast.Constant) if call.args else False
-                )  # a puzzle: the answer is the call
-                _judge(key, ast.unparse(call) if chosen else asked[key], true_checks, shell.user_ns, report)
-                judged.add(key)
-    for key in asked.keys() - judged:
-        _judge(key, asked[key], true_checks, shell.user_ns, report)
-    report("done")
-    os._exit(0)  # and wait for none of its threads
-
-
-def _reporter(file: Path, token: str) -> Callable[..., None]:
-    """Return what writes a report into a file, as a line of JSON."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)
-
-    def report(kind: str, name: str = "", verdict: Verdict | None = None) -> None:
-        told = {"token": token, "kind": kind, "name": name, "verdict": verdict and asdict(verdict)}
-        os.write(descriptor, f"{json.dumps(told, ensure_ascii=False)}\n".encode(errors="replace"))
-
-    return report
-
-
-def _judge(key: str, call: str, checks: dict[str, Any], namespace: dict[str, Any], report: Callable[..., None]) -> None:
-    names = {
-        **namespace,
-        "check": type("check", (), {name: staticmethod(one) for name, one in checks.items() if callable(one)}),
-    }
-    try:
-        report("verdict", key, eval(call, names))
-    except BaseException as error:  # by sys.exit, too
-        report("verdict", key, Verdict(False, f"it cannot be checked ({_told(error)})"))
-
-
-def _watch_solutions(report: Callable[..., None]) -> None:
-    """Report every file of solutions that is opened, and every module of that name that is imported."""
-    seen: set[str] = set()
-
-    def watch(event: str, given: tuple[Any, ...]) -> None:
-        if event not in ("open", "import"):
-            return
-        parts = str(given[0]).replace("\\", "/").split("." if event == "import" else "/")
-        if SOLUTIONS in parts and parts[-1] not in seen:
-            seen.add(parts[-1])
-            report("solution", cut("/".join(parts[parts.index(SOLUTIONS) :])))
-
-    sys.addaudithook(watch)
-
-
-def _limit(own: Path, memory: float) -> None:
-    """Leave the streams and the folders of the person who grades, and take limits where the system has them."""
-    os.chdir(own / "work")
-    home = own / "home"
-    home.mkdir()
-    os.environ |= {"RLVIZ_ASK": "0", "MPLBACKEND": "agg"}
-    os.environ |= dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "IPYTHONDIR"), str(home))
-    tempfile.tempdir = None
-    sys.path[:] = ["", *(path for path in sys.path if path)]
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - till it ends
-    with suppress(ImportError):  # Windows has none
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
-        mapped = Path("/proc/self/statm")
-        if mapped.exists():  # beyond what torch has mapped already
-            ceiling = int(mapped.read_text().split()[0]) * resource.getpagesize() + int(memory * 1e9)
-            resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
