@@ -86,8 +86,6 @@ from .study import (
     Comparison as Comparison,
     Contender as Contender,
     MapSettings as MapSettings,
-    Regime as Regime,
-    RegimeMap as RegimeMap,
     compare as compare,
     read_comparison as read_comparison,
     read_map as read_map,

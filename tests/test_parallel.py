@@ -81,7 +81,7 @@ def made(folder, on, jobs):
     of_grpo = [one.done for one in heard if one.contender == "GRPO"]
     assert of_grpo == [False, False, True]  # at first and, after each step, 8 more of 16 responses
     pair, quick = (DAPO.without_kl(), GRPO.without_kl()), MapSettings(replicas=2, steps=2)
-    regime_map(*pair, cells=(1, 2), settings=quick, out=folder / "map.jsonl", jobs=jobs, on=on).result()
+    regime_map(*pair, cells=(1, 2), settings=quick, out=folder / "map.csv", jobs=jobs, on=on).result()
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_file() and file.name != ".lock"}
     lines = {name: sorted(file.read_bytes().splitlines()) for name, file in files.items()}  # cells come in any order
     return {name: [re.sub(rb'seconds": [-\d.e]+', b"", line) for line in of] for name, of in lines.items()}

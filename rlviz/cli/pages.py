@@ -35,19 +35,16 @@ def playground(
     out: Annotated[Path, typer.Option(help="The page: one file, to open, to send or to put on any server.")] = Path(
         "rlviz-playground.html"
     ),
-    tables: Annotated[
-        bool, typer.Option("--tables", help="Instead of a language model, 16 tables of logits: a run in seconds.")
-    ] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
 ) -> None:
     """Write a page in which a small language model trains, and open it; it needs no kernel, no server and no network."""
-    from rlviz.runs.playground import page_of_tables, whole_page
+    from rlviz.runs.playground import whole_page
     from rlviz.training.files import write_text
 
     if out.suffix != ".html":
         raise ValueError(f"--out must end in .html; got {out.name}")
     check_out(out)
-    write_text(out, page_of_tables() if tables else whole_page())
+    write_text(out, whole_page())
     say(f"written to {out}")
     if browser and not webbrowser.open(out.resolve().as_uri()):
         console.print("No browser could be opened here; open that file in one.")

@@ -227,19 +227,6 @@ class Say:
 
 
 @dataclass(frozen=True)
-class Way:
-    """A link to another page with the settings of this one, while `when` holds and there is such a page beside the picture.
-
-    page: its name among `pages` of draw.js. address: what it gets after #; both texts may hold {names}.
-    """
-
-    text: str
-    page: str
-    address: str
-    when: str = ""
-
-
-@dataclass(frozen=True)
 class Draws:
     """Made-up numbers that page and Python make alike: uniform in [0, 1) or normal, of a shape whose last size may be a control.
 
@@ -259,7 +246,7 @@ class Picture:
     title: the question. look: what to do first, one line. notice: what to move, and what to see then, for those without a lesson.
     panels. controls: name → control, in order. conclusion: sentences of which the first that holds stands above the picture.
     says: the details below it. alt: what there is to see, before any number. data: name → number, list of numbers or words, or
-    Draws. named: a setting's name → values, to jump to. columns: panels side by side, where there is room. ways: links onward.
+    Draws. named: a setting's name → values, to jump to. columns: panels side by side, where there is room.
     """
 
     title: str
@@ -273,7 +260,6 @@ class Picture:
     data: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     columns: int = 2
-    ways: tuple[Way, ...] = ()
 
     def __post_init__(self) -> None:
         for mark in self.marks():

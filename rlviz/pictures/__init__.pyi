@@ -26,6 +26,5 @@ from .pass_at_k import explore_pass_at_k as explore_pass_at_k
 from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio
 from .sampling import explore_sampling as explore_sampling
-from .tables import explore_tables as explore_tables
 from .walk import explore_walk as explore_walk
 from .weights import plot_token_weights as plot_token_weights, token_weights as token_weights

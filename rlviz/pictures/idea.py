@@ -70,8 +70,7 @@ class Algorithms:
 
     fits: lets an algorithm in. parameters: names of `RANGES`. first: the one to begin with. check: raises ValueError that says
     what an algorithm lacks, where "nothing that this picture shows" says too little. among: what is offered, in order.
-    numbers: an algorithm's parameters, as far as they have a part in the picture. written: name → how Python writes one that
-    `rlviz.algorithms` has not.
+    numbers: an algorithm's parameters, as far as they have a part in the picture.
     """
 
     fits: Callable[[Algorithm], bool]
@@ -80,7 +79,6 @@ class Algorithms:
     check: Callable[[Algorithm], None] | None = None
     among: Sequence[Algorithm] = OFFERED
     numbers: Callable[[Algorithm], Mapping[str, float]] = numbers
-    written: Mapping[str, str] = field(default_factory=dict)
 
     def members(self) -> dict[str, Algorithm]:
         """Return what is offered: name → algorithm."""
@@ -254,7 +252,7 @@ class Explorer(View):
         call = {
             "function": f"explore_{idea.name}",
             "defaults": self._values_of(defaults),
-            "sources": {name: self._written(name, member) for name, member in self._members.items()},
+            "sources": {name: call_name(member) for name, member in self._members.items()},
             "fixed": self._fixed,
         }
         given = told(
@@ -287,10 +285,6 @@ class Explorer(View):
                     f"picture of {self.idea.name}: {where} is {name!r}, which is no control, no data and no output of the curve; "
                     f"{nearest(name, names) or 'there are ' + ', '.join(names)}"
                 )
-
-    def _written(self, name: str, algorithm: Algorithm) -> str:
-        known = {} if self.idea.algorithms is None else self.idea.algorithms.written
-        return known.get(name) or call_name(algorithm)
 
     def _offered(self) -> dict[str, Slider | Choice | Beside]:
         controls = dict(self.idea.controls)

@@ -25,7 +25,6 @@ from rlviz.markup import DATA, Markup, element, joined
 from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
-from rlviz.pictures import explore_tables
 from rlviz.pictures.idea import LABELS
 from rlviz.runs import in_page, recordings
 from rlviz.runs.curves import BELOW
@@ -323,12 +322,6 @@ def whole_page() -> str:
     script = classic(*FILES, "inspector", offers="playgroundHere(frozenInspector);")
     shown = element("main", element("h1", TITLE), root)
     return page(TITLE, joined(shown, *packed, element("script", Markup(script))), trains=True)
-
-
-def page_of_tables() -> str:
-    """Return the tabular playground as one page that needs no other file, and asks no host for anything."""
-    shown = explore_tables()
-    return page(shown.title, element("main", shown.html()))
 
 
 class InPage:

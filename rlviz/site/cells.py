@@ -85,7 +85,7 @@ def _outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]) ->
         if explorer := _explorer(content.get("text/html", "")):
             twin = saved.pop(0) if saved and saved[0].get("data", {}).keys() >= {"image/png"} else None
             image = [_image(twin, name, pictures)] if twin else []
-            yield _html(data(explorer[1], *image, data_picture=explorer[0], data_folder=f"{root}explorers/"))
+            yield _html(data(explorer[1], *image, data_picture=explorer[0]))
         elif "image/png" in content:
             path, width, height = _kept(output, name, pictures)
             given = output.metadata.get("image/png", {})

@@ -64,9 +64,7 @@ def computed() -> dict[str, str]:
 def live(name: str, root: str) -> Markup:
     """Return an explorer that answers in the page, and what shows its picture where JavaScript does not run."""
     picture = element("img", src=f"{root}explorers/{name}.png", alt=explorer_of(name).alt)
-    return joined(
-        data(packed_explorer(name), data_picture=name, data_folder=f"{root}explorers/"), element("noscript", picture)
-    )
+    return joined(data(packed_explorer(name), data_picture=name), element("noscript", picture))
 
 
 def front() -> Iterator[File]:
@@ -74,7 +72,6 @@ def front() -> Iterator[File]:
     ways = (
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
         ("Symptoms", "course/symptoms.html", "The loss is 0, the KL is negative: what it is, and what to check."),
-        ("Tables", "explorers/tables.html", "Any algorithm on 16 tables at once, each run in seconds."),
         ("Recorded runs", "runs.html", "Real training, step by step, down to each token and under other algorithms."),
         ("Algorithms", "algorithms/index.html", "Each on one page, as code that runs, beside GRPO."),
         ("Lessons", "course/index.html", "The course, to read here or to run, and three ways through it."),

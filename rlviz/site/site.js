@@ -79,7 +79,7 @@ for (const place of document.querySelectorAll("[data-playground]")) {
 for (const place of document.querySelectorAll("[data-picture]")) {
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
-    mount(place, { ...given, pages: { tables: `${place.dataset.folder}tables.html` } });
+    mount(place, given);
     if (place.closest(".slide")) fit(place, given.picture);
   });
 }

@@ -2,8 +2,8 @@
 
 In: algorithms, tasks, settings, seeds. Out: frames (arm, seed, step, what was measured), verdicts, files that go on. Begin at
 `runner.py`, which runs every study, and `difference.py`, which judges them. `comparison.py` is algorithms at one budget,
-`claim.py` and `claims/` what papers say, a file each, and `maps.py` two algorithms over two settings, cells of which
-`confirm.py` tries again on transformers.
+`claim.py` and `claims/` what papers
+say, a file each, and `maps.py` two algorithms over two settings.
 """
 
 import lazy_loader

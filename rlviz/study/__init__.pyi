@@ -1,5 +1,4 @@
 # What rlviz.study offers; rlviz/study/__init__.py reads this.
-from .cells import Cell as Cell, Measured as Measured, run_pair as run_pair, table_task as table_task
 from .claim import Claim as Claim, Panel as Panel, Trials as Trials, quoted as quoted
 from .claims import CLAIMS as CLAIMS, find_claim as find_claim
 from .comparison import (
@@ -17,21 +16,6 @@ from .difference import (
     paired as paired,
     unpaired as unpaired,
 )
-from .maps import (
-    Making as Making,
-    RegimeMap as RegimeMap,
-    borrow as borrow,
-    read_map as read_map,
-    regime_map as regime_map,
-)
-from .regime import (
-    AXES as AXES,
-    MEASURES as MEASURES,
-    POLICY_AXES as POLICY_AXES,
-    MapSettings as MapSettings,
-    PolicyRegime as PolicyRegime,
-    Regime as Regime,
-    values_of as values_of,
-)
-from .shipped import SHIPPED as SHIPPED
+from .map_settings import AXES as AXES, MapSettings as MapSettings
+from .maps import borrow as borrow, read_map as read_map, regime_map as regime_map
 from .verdict import Arithmetic as Arithmetic, NotTestable as NotTestable, Part as Part, Verdict as Verdict

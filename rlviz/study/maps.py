@@ -1,214 +1,120 @@
-"""Regime maps: two algorithms over two settings, a cell a job, each kept as a line of a file as soon as it is done."""
+"""Maps: two algorithms over a grid of two settings. A cell is a job of the one runner, and rows of a CSV file as it is done.
+
+The frame has a row a cell and measure: the values of x and y (its first two columns), what both algorithms have of the measure,
+the mean difference of their replicas with its standard error, and everything that was set.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import math
 import os
+import zlib
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import NormalDist
+from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
-import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.describe import to_json
 from rlviz.algorithms.slots import SLOTS
-from rlviz.names import closest
+from rlviz.names import closest, nearest
 from rlviz.parallel import LOCAL
-from rlviz.study.cells import Array, Cell, Measured, run_pair
-from rlviz.study.regime import (
-    AXES,
-    MEASURES,
-    POLICY_AXES,
-    MapSettings,
-    Measure,
-    PolicyRegime,
-    Regime,
-    regime_of,
-    values_of,
-)
+from rlviz.pieces.aggregation import token_mean
+from rlviz.settings import declarations
+from rlviz.study.difference import paired, standard_error
+from rlviz.study.map_settings import AXES, MapSettings, Measure
 from rlviz.study.runner import Running, check_where
-from rlviz.training.files import append_line, json_text, write_text
-from small_models.checks import checked
+from rlviz.tabular import TableTask, at_accuracy, steps_to, train_table
+from rlviz.training.files import append_line, write_text
+from small_models.checks import check_number, checked, shown
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Place = tuple[int, int]  # column and row of a cell, from 0
-CURVES = ("accuracy", "entropy")
+Array = NDArray[np.float64]
+Place = tuple[float, float]  # a cell: its values of x and y
+FOLDER = Path(__file__).parent / "shipped"
+SHIPPED: Mapping[str, Mapping[str, str]] = json.loads((FOLDER / "maps.json").read_text(encoding="utf-8"))
+NAMES = ("algorithm", "against", "pieces")  # the last: a checksum of what the two algorithms are made of
+MEASURES = get_args(Measure)
 NUMBERS = ("mine", "other", "difference", "error", "counted", "sign")
+MEASURED = 0.5  # share of the replicas in which both algorithms must have a measure for a sign
+RARE, WRONG = 10, 9  # actions
+MOST_CELLS = 100  # on a side
 OVERHEAD = 1_500  # tokens whose arithmetic takes as long as an update's fixed cost
-POLICY_OVERHEAD, EVALUATION = 80, 300  # the same in a transformer's responses, and what is evaluated for each rollout
 
 
-@dataclass(frozen=True)
-class RegimeMap:
-    """Two algorithms over two settings. plan: what was run, as JSON; two maps of one plan are the same map.
+def table_task(settings: MapSettings) -> TableTask:
+    """Return the table: one common good action, ten rare ones, nine wrong ones, those of probability 0 left out.
 
-    cells: (column, row) → cell, those that are done.
+    A prompt's success rate σ(logit(success) + spread · z), with z at the prompt's quantile of a normal distribution, is that
+    of a whole response: each position's is its T-th root. A check that is a coin's throw passes so often that half of all
+    responses would.
     """
-
-    plan: Mapping[str, Any]
-    cells: Mapping[Place, Cell] = field(compare=False)
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The algorithm, and the one against it."""
-        return self.plan["algorithm"]["name"], self.plan["against"]["name"]
-
-    @property
-    def x(self) -> tuple[str, tuple[float, ...]]:
-        """The setting from left to right, and its values."""
-        return self.plan["x"]["name"], tuple(self.plan["x"]["values"])
-
-    @property
-    def y(self) -> tuple[str, tuple[float, ...]]:
-        """The setting from bottom to top, and its values."""
-        return self.plan["y"]["name"], tuple(self.plan["y"]["values"])
-
-    @property
-    def settings(self) -> MapSettings:
-        return MapSettings(**self.plan["settings"])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return len(self.y[1]), len(self.x[1])
-
-    @property
-    def complete(self) -> bool:
-        return len(self.cells) == math.prod(self.shape)
-
-    def regime(self, place: Place) -> Regime | PolicyRegime:
-        """Return the settings of a cell."""
-        (x, columns), (y, rows) = self.x, self.y
-        return regime_of({**self.plan["regime"], x: columns[place[0]], y: rows[place[1]]})
-
-    def measured(self, measure: str, name: str) -> Array:
-        """Return one number of a measure in all cells, [rows, columns], from the lowest y; NaN where a cell is missing.
-
-        name: mine, other, difference, error, counted or sign; see `Measured`.
-        """
-        found = np.full(self.shape, np.nan)
-        for (column, row), cell in self.cells.items():
-            found[row, column] = getattr(cell.measured[measure], name)
-        return found
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """All that was measured, a row a cell and measure: the values of x and y, what is compared, and the learning rates."""
-        import pandas as pd  # a map that is only drawn does without
-
-        (x, columns), (y, rows) = self.x, self.y
-        found = []
-        for column, row in sorted(self.cells):
-            cell = self.cells[column, row]
-            lr_mine, lr_other = cell.rates
-            for measure in MEASURES:
-                numbers = {name: getattr(cell.measured[measure], name) for name in NUMBERS}
-                compared = dict(zip(("algorithm", "against"), self.names, strict=True))
-                found.append(
-                    {x: columns[column], y: rows[row], "measure": measure, **compared, **numbers}
-                    | {"lr_mine": lr_mine, "lr_other": lr_other}
-                )
-        return pd.DataFrame(found)
-
-    def to_csv(self) -> str:
-        """Return the frame as CSV, to six digits."""
-        rates = {name: self.frame[name].astype(str) for name in ("lr_mine", "lr_other")}
-        return self.frame.assign(**rates).to_csv(index=False, float_format="%.6g", na_rep="nan", lineterminator="\n")
+    starts = []
+    for place in range(settings.prompts):
+        odds = math.log(settings.success / (1 - settings.success))
+        odds += settings.spread * NormalDist().inv_cdf((place + 0.5) / settings.prompts)
+        right = (1 / (1 + math.exp(-odds))) ** (1 / settings.positions)
+        good = [right * (1 - settings.rare), *[right * settings.rare / RARE] * RARE]
+        starts.append((*filter(None, good), *[(1 - right) / WRONG] * WRONG))
+    coin = settings.noise * 0.5 ** (1 / settings.positions)
+    checks = [1 - settings.noise + coin] * (len(starts[0]) - WRONG) + [coin] * WRONG
+    return TableTask(
+        tuple(checks), settings.prompts, settings.positions, starts[0] if settings.prompts == 1 else tuple(starts)
+    )
 
 
-def cell_line(place: Place, cell: Cell) -> str:
-    """Return a cell as a line of JSON: measures to six digits, curves to three places."""
-    measured = {name: [_short(value) for value in asdict(one).values()] for name, one in cell.measured.items()}
-    curves = {name: np.round(getattr(cell, name), 3).tolist() for name in CURVES}
-    rollouts = [int(step) for step in cell.rollouts]
-    line = {"cell": list(place), "measured": measured, "rates": list(cell.rates), "rollouts": rollouts, **curves}
-    return json_text(line).replace(", ", ",").replace(": ", ":")
+def train_replicas(algorithm: GroupPolicyGradient, settings: MapSettings) -> dict[str, Array]:
+    """Train an algorithm on all tables of a cell, and return the measures of each, [R].
 
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def cell_from(line: str) -> tuple[Place, Cell]:
-    """Return what `cell_line` wrote."""
-    said = json.loads(line)
-    measured = {
-        name: Measured(*(math.nan if value is None else value for value in values))
-        for name, values in said["measured"].items()
+    accuracy: the exact probability of a right response at the end, whatever the noise of the reward. entropy: nats a position
+    where the accuracy first is `level`. rollouts: until then, all of them where it never is. dead: the expected share of groups
+    whose rewards are all equal, p^G + (1 − p)^G, over the run. The token mean aggregates: responses are equally long, so the
+    algorithm's own aggregation would only be a factor on the learning rate.
+    """
+    task, size = table_task(settings), settings.group_size
+    run = train_table(
+        replace(algorithm, aggregate=token_mean),
+        task,
+        steps=settings.steps,
+        group_size=size,
+        groups=settings.groups,
+        updates_per_rollout=settings.updates_per_rollout,
+        lr=settings.lr,
+        replicas=settings.replicas,
+        seed=settings.seed,
+    )
+    accuracy = run.probabilities[..., :-WRONG].sum(-1).prod(-1).mean(-1)  # [R, S + 1]
+    passing = (run.probabilities * np.array(task.success)).sum(-1).prod(-1)[:, :-1]
+    return {
+        "accuracy": accuracy[:, -1],
+        "entropy": at_accuracy(run.entropy, accuracy, settings.level),
+        "rollouts": np.nan_to_num(steps_to(accuracy, settings.level), nan=settings.steps),
+        "dead": (passing**size + (1 - passing) ** size).mean((1, 2)),
     }
-    column, row = said["cell"]
-    curves = (np.array(said[name], dtype=float) for name in CURVES)
-    mine, other = said["rates"]
-    return (column, row), Cell(measured, (mine, other), np.array(said["rollouts"], dtype=float), *curves)
 
 
-@checked
-def read_map(file: str | os.PathLike[str]) -> RegimeMap:
-    """Return a map from the file, ending in .jsonl, that `rlviz map` or `regime_map` writes; a torn last line is left out.
+def compare_replicas(mine: Array, other: Array) -> dict[str, float]:
+    """Return what two algorithms' replicas say of a measure, pair by pair: both begin with the same draws.
 
-    Raises FileNotFoundError where there is none, ValueError for a file that is no map.
+    counted: the share of pairs in which both could be measured. sign: of the difference, 0 where it is at most 2 standard
+    errors, NaN where fewer than half of the pairs count.
     """
-    path = Path(file)
-    try:
-        first, *lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        plan = json.loads(first)
-        cells = dict(cell_from(line) for line in lines if line.endswith("\n"))
-        found = RegimeMap(plan, cells)
-        rows, columns = found.shape
-        if not {found.x[0], found.y[0]} <= set(AXES) or any(c >= columns or r >= rows for c, r in cells):
-            raise ValueError(path)
-        found.regime((0, 0))
-        found.settings  # noqa: B018
-        found.names  # noqa: B018
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise ValueError(
-            f"{path} is no map that this version of rlviz can read; make it anew with `rlviz map`"
-        ) from None
-    return found
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A cell of a map: a job of a study."""
-
-    key: Place
-    algorithm: GroupPolicyGradient
-    against: GroupPolicyGradient
-    regime: Regime | PolicyRegime
-    settings: MapSettings
-
-    @property
-    def cost(self) -> float:
-        """About how long it takes, in no unit."""
-        one, replicas = self.regime, self.settings.replicas
-        if isinstance(one, PolicyRegime):
-            rollout = replicas * ((one.updates_per_rollout + 1) * (one.responses + POLICY_OVERHEAD) + EVALUATION)
-        else:
-            rollout = (one.updates_per_rollout + 1) * (one.responses * one.positions * replicas + OVERHEAD)
-        return self.settings.rollouts(one) * rollout
-
-    def run(self) -> Generator[Cell, None, None]:
-        yield run_pair(self.algorithm, self.against, self.regime, self.settings)
-
-
-def of_groups(option: str, algorithm: Any) -> GroupPolicyGradient:
-    """Return the algorithm. Raises ValueError unless a map can train it, and it can differ there."""
-    if not isinstance(algorithm, GroupPolicyGradient):
-        raise ValueError(f"{option} must learn from groups of responses, as GRPO does; got {algorithm.name}")
-    if algorithm.can.from_teacher:
-        raise ValueError(f"{option} must learn without a teacher, which a map does not have; got {algorithm.name}")
-    if any("sampler_logp" in asked for asked in algorithm.can.asks.values()):
-        raise ValueError(
-            f"{option} must not correct for another sampler: on a map the policy itself samples, and its weights are all 1; "
-            f"got {algorithm.name}"
-        )
-    return algorithm
+    both = np.isfinite(mine) & np.isfinite(other)
+    counted = float(both.mean())
+    if both.sum() < 2:
+        return dict(zip(NUMBERS, (*[math.nan] * 4, counted, math.nan), strict=True))
+    gaps = (mine - other)[both].tolist()
+    sign = paired(gaps).sign if counted >= MEASURED else math.nan
+    numbers = (mine[both].mean(), other[both].mean(), np.mean(gaps), standard_error(gaps), counted, sign)
+    return {name: float(f"{value:.6g}") for name, value in zip(NUMBERS, numbers, strict=True)}
 
 
 @checked
@@ -223,6 +129,62 @@ def borrow(algorithm: GroupPolicyGradient, against: GroupPolicyGradient, slots: 
     return replace(against, name=name, from_grpo={}, **pieces)
 
 
+def check_tabular(option: str, algorithm: Any) -> GroupPolicyGradient:
+    """Return the algorithm. Raises ValueError unless a map can train it, and it can differ there."""
+    if not isinstance(algorithm, GroupPolicyGradient):
+        raise ValueError(f"{option} must learn from groups of responses, as GRPO does; got {algorithm.name}")
+    asks = {name for names in algorithm.can.asks.values() for name in names}
+    if algorithm.can.from_teacher or "sampler_logp" in asks:
+        raise ValueError(f"{option} must need no teacher and no other sampler, which a map lacks; got {algorithm.name}")
+    return algorithm
+
+
+def axis_values(option: str, name: str, count: int, values: Sequence[float] | None) -> tuple[float, ...]:
+    """Return the values of an axis: those given, else so many over its own range by equal steps or factors.
+
+    Whole ones all differ, and may end above the range. option: x or y, for refusals. Raises ValueError for a setting that
+    cannot be an axis, and for values that do not grow.
+    """
+    axis = AXES[closest(option, name, list(AXES))]
+    is_whole = isinstance(declarations(MapSettings)[name].default, int)
+    if values is not None:
+        if not values or any(not a < b for a, b in pairwise(values)):
+            raise ValueError(f"{option}_values must grow from one to the next; got {', '.join(map(str, values))}")
+        return tuple(int(value) if is_whole and value == int(value) else value for value in values)
+    check_number("cells", count, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", whole=True)
+    spaced = (np.geomspace if axis.by_factors else np.linspace)(axis.low, axis.high, count)
+    if not is_whole:
+        return tuple(float(f"{value:.3g}") for value in spaced)
+    whole: list[int] = []
+    for value in spaced:
+        whole.append(max(round(value), whole[-1] + 1 if whole else 0))
+    return tuple(whole)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A job of the runner: two algorithms on the tables of a cell. plan: what its rows say beside its place and its numbers."""
+
+    key: Place
+    axes: tuple[str, str]
+    pair: tuple[GroupPolicyGradient, GroupPolicyGradient]
+    settings: MapSettings
+    plan: Mapping[str, Any]
+
+    @property
+    def cost(self) -> float:
+        """About how long it takes, in no unit."""
+        one = self.settings
+        tokens = one.prompts * one.groups * one.group_size * one.positions * one.replicas
+        return one.steps * (one.updates_per_rollout + 1) * (tokens + OVERHEAD)
+
+    def run(self) -> Generator[list[dict[str, Any]], None, None]:
+        """Train both, and tell a row for each measure."""
+        mine, other = (train_replicas(algorithm, self.settings) for algorithm in self.pair)
+        place = dict(zip(self.axes, self.key, strict=True))
+        yield [{**place, "measure": name, **compare_replicas(mine[name], other[name]), **self.plan} for name in mine]
+
+
 @checked
 def regime_map(
     algorithm: GroupPolicyGradient,
@@ -232,108 +194,122 @@ def regime_map(
     y: str = "groups",
     x_values: Sequence[float] | None = None,
     y_values: Sequence[float] | None = None,
-    cells: tuple[int, int] | None = None,
-    measure: Measure = "accuracy",
-    regime: Regime | PolicyRegime | None = None,
+    cells: tuple[int, int] = (8, 8),
     settings: MapSettings | None = None,
     out: str | os.PathLike[str] | None = None,
     jobs: int | None = 1,
     on: str = LOCAL,
-) -> Making:
-    """Return an iterator that runs a regime map, a cell a step; its `result()` is the `RegimeMap`.
+) -> MapRun:
+    """Return an iterator that runs a map, a cell a step; its `result()` is the frame, which `explore_map` draws.
 
-    x, y: settings that `AXES` has, or with a policy `POLICY_AXES`; x_values, y_values: theirs, unless given so many as `cells`
-    says (8 × 8, with a policy 3 × 3) over the axis's own range. measure: the one that is drawn; all are kept. regime: the other
-    settings; a `PolicyRegime` trains small transformers in place of the table, with `MapSettings.for_policy()` unless told. out:
-    a file ending in .jsonl, in which each cell is kept; those that it has are not run again. jobs: processes. on: the
-    engine that runs them, local, ray, or ray:ADDRESS of a cluster. Both algorithms learn as they are, KL term and all.
-    Unless settings.rates is "tuned", one learning rate serves both and is tuned for neither.
-    Raises ValueError for what cannot be trained, an axis that there is not, and a file that holds another map.
+    x, y: settings that `AXES` has; x_values, y_values: theirs, unless given so many as `cells` says over the axis's own range.
+    settings: the others. out: a file ending in .csv, in which each cell is kept; those that it has are not run again. jobs:
+    processes. on: the engine that runs them, local, ray, or ray:ADDRESS of a cluster. Both algorithms learn as they are, KL
+    term and all, at one learning rate that is tuned for neither. Raises ValueError for what cannot be trained, an axis that
+    there is not, and a file that holds another map.
     """
-    for option, one in (("algorithm", algorithm), ("against", against)):
-        of_groups(option, one)
-    regime = regime or Regime()
-    of_policy = isinstance(regime, PolicyRegime)
-    settings = settings or (MapSettings.for_policy() if of_policy else MapSettings())
-    cells, axes = cells or ((3, 3) if of_policy else (8, 8)), POLICY_AXES if of_policy else AXES
+    pair = check_tabular("algorithm", algorithm), check_tabular("against", against)
     check_where(jobs, on)
-    if settings.rates == "tuned" and "lr" in (x, y):
-        raise ValueError("rates cannot be tuned where lr is an axis")
     if x == y:
         raise ValueError(f"x and y must be two settings; both are {x}")
-    columns = values_of(x, cells[0] if x_values is None else tuple(x_values), "x", axes)
-    rows = values_of(y, cells[1] if y_values is None else tuple(y_values), "y", axes)
-    fixed = {name: value for name, value in asdict(regime).items() if name not in (x, y)}
-    plan = {
-        "rlviz": rlviz.__version__,
-        "algorithm": to_json(algorithm),
-        "against": to_json(against),
-        "x": {"name": x, "values": list(columns)},
-        "y": {"name": y, "values": list(rows)},
-        "measure": measure,
-        "regime": fixed,
-        "settings": asdict(settings),
-    }
-    every = [
-        _Job((column, row), algorithm, against, regime_of({**fixed, x: columns[column], y: rows[row]}), settings)
-        for row in range(len(rows))
-        for column in range(len(columns))
+    columns, rows = axis_values("x", x, cells[0], x_values), axis_values("y", y, cells[1], y_values)
+    settings = settings or MapSettings()
+    pieces = zlib.crc32(json.dumps([to_json(one) for one in pair]).encode())
+    plan = dict(zip(NAMES, (algorithm.name, against.name, f"p{pieces:08x}"), strict=True))
+    plan |= {name: value for name, value in asdict(settings).items() if name not in (x, y)}
+    grid = [
+        Cell((left, up), (x, y), pair, replace(settings, **{x: left, y: up}), plan)
+        for up, left in product(rows, columns)
     ]
-    for corner in (every[0], every[-1]):  # what cannot be trained is refused before minutes of work
-        run_pair(algorithm, against, replace(corner.regime, updates_per_rollout=1), MapSettings(replicas=2, steps=1))
-    return Making(plan, every, None if out is None else Path(out), jobs, on)
+    for corner in (grid[0], grid[-1]):  # what cannot be trained is refused before minutes of work
+        list(replace(corner, settings=replace(corner.settings, updates_per_rollout=1, replicas=2, steps=1)).run())
+    return MapRun(grid, None if out is None else Path(out), jobs, on)
 
 
-class Making(Running[_Job, tuple[Place, Cell]]):
-    """A map in the making. done: its cells."""
+class MapRun(Running[Cell, Place]):
+    """A map under way; each step is the place of a cell that is done, of which `file` has the rows then."""
 
-    def __init__(
-        self, plan: dict[str, object], every: Sequence[_Job], file: Path | None, jobs: int | None, on: str
-    ) -> None:
-        self.plan, self.file = plan, file
-        self.done = _kept(plan, file)
-        at_most = None if jobs is None else min(jobs, max(1, len(every) - len(self.done)))  # one cell needs no worker
-        super().__init__(sorted(every, key=lambda job: -job.cost), self.done, jobs=at_most, on=on)
+    def __init__(self, grid: Sequence[Cell], file: Path | None, jobs: int | None, on: str) -> None:
+        self.file, self.frames = file, [rows_before(grid, file)]
+        super().__init__(grid, places(self.frames[0]), jobs=jobs, on=on)
 
-    def keep(self, place: Place, cell: Cell) -> tuple[tuple[Place, Cell], bool]:
-        line = cell_line(place, cell)
+    def keep(self, place: Place, rows: list[dict[str, Any]]) -> tuple[Place, bool]:
+        self.frames.append(pd.DataFrame(rows))
         if self.file is not None:
-            append_line(self.file, line)
-        self.done[place] = cell_from(line)[1]  # as it is read again, to the last digit
-        return (place, self.done[place]), True
+            append_line(self.file, csv_text(self.frames[-1], header=False).removesuffix("\n"))
+        return place, True
 
-    def result(self) -> RegimeMap:
-        """Run what is left, and return the map."""
+    def result(self) -> pd.DataFrame:
+        """Run what is left, and return the frame."""
         self.finish()
-        return RegimeMap(self.plan, self.done)
+        return sorted_cells(pd.concat([frame for frame in self.frames if len(frame)]))
 
 
-def _kept(plan: dict[str, object], file: Path | None) -> dict[Place, Cell]:
-    """Return the cells that the file has, and begin it where it is not there. Raises ValueError where it is another map's."""
+def rows_before(grid: Sequence[Cell], file: Path | None) -> pd.DataFrame:
+    """Return the rows that the file has, and begin it where it is not there. Raises ValueError where it is another map's."""
+    axes, plan = grid[0].axes, grid[0].plan
+    empty = pd.DataFrame(columns=[*axes, "measure", *NUMBERS, *plan])
     if file is None:
-        return {}
-    if file.suffix != ".jsonl":
-        raise ValueError(f"out must end in .jsonl; got {file.name}")
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, json_text(plan) + "\n")
-        return {}
-    before = read_map(file)
-    if other := _difference(dict(before.plan), plan):
-        raise ValueError(f"out: {file} holds another map ({other}); choose another file, or remove it")
-    text = file.read_text(encoding="utf-8")
-    if not text.endswith("\n"):  # torn by a power cut
-        write_text(file, text[: text.rfind("\n") + 1])
-    return dict(before.cells)
+        return empty
+    if file.suffix != ".csv":
+        raise ValueError(f"out must end in .csv; got {file.name}")
+    try:
+        found = read_map(file) if file.exists() else empty
+        plans = {*found[[*plan]].itertuples(index=False, name=None)}
+        is_same = (*found.columns[:2],) == axes and plans == {(*plan.values(),)}
+        is_same = found.empty or (is_same and places(found) <= {cell.key for cell in grid})
+    except ValueError:
+        is_same = False
+    if not is_same:
+        raise ValueError(
+            f"out: {file} is there already, and holds another map (of other algorithms, settings or values of the axes) or none; "
+            "choose another file, or remove it"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = found if len(found) else empty
+    write_text(file, csv_text(found))  # without what a power cut has torn
+    return found
 
 
-def _difference(had: dict[str, object], wanted: dict[str, object], within: str = "") -> str:
-    """Return in words the first thing in which two plans differ; nothing where they are one. What is drawn may differ."""
-    for name, new in wanted.items():
-        old = had.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            if found := _difference(old, new, f"{within}{name}."):
-                return found
-        elif old != new and name != "measure":
-            return f"{within}{name} {old}, not {new}"
-    return ""
+def places(frame: pd.DataFrame) -> set[Place]:
+    """Return the cells of a frame."""
+    return {*frame.iloc[:, :2].itertuples(index=False, name=None)}
+
+
+def sorted_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame by x, then y; the measures of a cell stay together."""
+    return frame.sort_values([*frame.columns[:2]], kind="stable", ignore_index=True)
+
+
+def csv_text(frame: pd.DataFrame, *, header: bool = True) -> str:
+    """Return the frame as CSV, from which `read_map` reads the same numbers."""
+    return frame.to_csv(index=False, header=header, na_rep="nan", lineterminator="\n")
+
+
+@checked
+def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
+    """Return the frame of a map that comes with rlviz, by its name, or of a CSV file of `rlviz map` or `regime_map`.
+
+    A frame is returned as it is, and a cell that a power cut has torn left out. Raises ValueError where there is no such map.
+    """
+    try:
+        frame = which if isinstance(which, pd.DataFrame) else _read(which)
+        x, y = frame.columns[:2]
+        if not {x, y} <= {*AXES} or {"measure", *NUMBERS, *NAMES, *declarations(MapSettings)} - {*frame.columns}:
+            raise ValueError(which)
+    except (OSError, ValueError):
+        raise ValueError(
+            f"which must be one of {', '.join(SHIPPED)}, or a file ending in .csv that this version's `rlviz map` made; "
+            f"{nearest(str(which)[:100], list(SHIPPED))}got {shown(which)}"
+        ) from None
+    whole = frame.groupby([x, y])["measure"].transform("size") == len(MEASURES)
+    return sorted_cells(frame[whole])
+
+
+def _read(which: str | os.PathLike[str]) -> pd.DataFrame:
+    path = FOLDER / f"{which}.csv.gz" if which in SHIPPED else Path(which)
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    return pd.read_csv(
+        io.StringIO(text[: text.rfind("\n") + 1]), engine="python"
+    )  # which reads each number to its last digit

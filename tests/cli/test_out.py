@@ -16,7 +16,7 @@ COMMANDS = {  # command without its file → the file
     "plot clip  --out": "x.png",
     "plot clip   --out": "x.svg",
     "plot clip    --out": "x.pdf",
-    "playground --tables --no-browser --out": "x.html",
+    "playground --no-browser --out": "x.html",
     f"{MAP}": "x.png",
     "inspect run --out": "x.html",
     "diagnose run --out": "x.html",

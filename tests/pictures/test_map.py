@@ -1,109 +1,99 @@
-"""`explore_map`: what is drawn is what the map's file holds, and the shipped maps' sentences are true of it."""
-
-import shlex
-from pathlib import Path
+"""`explore_map`: what is drawn is what the map's frame holds, wherever its page computes it."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
-from typer.testing import CliRunner
 
-import rlviz
-from rlviz.cli import app
 from rlviz.page.paper import SHADES
 from rlviz.pictures import explore_map
-from rlviz.pictures.map import SIZE, find_map
-from rlviz.study import MapSettings, maps, regime_map
-from rlviz.study.cells import Cell, Measured
-from rlviz.study.confirm import carried
-from rlviz.study.shipped import SHIPPED
+from rlviz.study import MapSettings, read_map, regime_map
+from rlviz.study.maps import NUMBERS, csv_text
 from tests.page.programs import needs_node, run
 
-NAMES = tuple(SHIPPED)
+# rare (x) and groups (y): mine, other, difference, error, counted, sign of the accuracy; the last cell was not run
+CELLS = {
+    (0.1, 2): (0.1, 0.5, -0.4, 0.01, 1.0, -1.0),
+    (0.5, 2): (0.5, 0.5, 0.0, 0.0, 1.0, 0.0),
+    (0.9, 2): (0.6, 0.5, 0.1, 0.05, 1.0, 0.0),
+    (0.1, 4): (0.7, 0.5, 0.2, 0.09, 1.0, 1.0),
+    (0.5, 4): (np.nan, np.nan, np.nan, np.nan, 0.2, np.nan),
+}
 
 
-def made(differences, errors, tmp_path):
-    """Write a map of one row with these differences in accuracy, and return its path."""
-    plan = begin_plan(len(differences))
-    at, curve = np.array([0.0, 5.0]), np.array([[[0.2, 0.9], [0.0, 0.1]], [[0.2, 0.6], [0.0, 0.2]]])
-    cells = {}
-    for column, (difference, error) in enumerate(zip(differences, errors, strict=True)):
-        found = Measured(0.5 + difference, 0.5, difference, error, 1.0)
-        cells[column, 0] = Cell(
-            dict.fromkeys(("accuracy", "entropy", "rollouts", "dead"), found), (1.0, 1.0), at, curve, curve
-        )
-    path = tmp_path / "m.jsonl"
-    lines = [maps.json_text(plan), *(maps.cell_line(place, cell) for place, cell in cells.items())]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-def begin_plan(columns):
+def made(cells=CELLS, measure="accuracy"):
+    """Return the frame of a map with these cells; of the other measures all differences are .5."""
     from rlviz import DCPO, GRPO
 
-    given = {"x_values": range(1, columns + 1), "y_values": [2]}
-    return regime_map(DCPO, GRPO, settings=MapSettings(replicas=4, steps=5), **given).plan
+    settings = MapSettings(replicas=2, steps=1)
+    some = regime_map(DCPO.without_kl(), GRPO.without_kl(), x="rare", cells=(1, 1), settings=settings).result()
+    rows = []
+    for (x, y), numbers in cells.items():
+        for row in some.to_dict("records"):
+            of = numbers if row["measure"] == measure else (1.0, 0.5, 0.5, 0.1, 1.0, 1.0)
+            rows.append({**row, "rare": x, "groups": y, **dict(zip(NUMBERS, of, strict=True))})
+    return pd.DataFrame(rows)
 
 
-def test_what_is_drawn_is_what_is_stored(tmp_path):
-    path = made([-0.4, 0.0, 0.1, 0.2], [0.01, 0.0, 0.05, 0.09], tmp_path)
-    explorer = explore_map(str(path), column=3)
-    names = explorer.names()
-    assert names.words("written_accuracy") == ["−0.40", "0.00", "+0.10", "+0.20"]
-    assert list(zip(names.array("cell_x"), names.array("cell_y"), strict=True)) == [(1, 1), (2, 1), (3, 1), (4, 1)]
-    assert names.array("unsure").tolist() == [0, 1, 1, 0]  # 0 ≤ 0 and .1 ≤ 2 · .05
-    assert names.array("cells").tolist() == [-0.4, 0.0, 0.1, 0.2] and names.one("scale") == 0.4
-    assert names.array("at").tolist() == [0, 5] and names.array("accuracy0").tolist() == [0.2, 0.9]
-    assert names.array("accuracy1").tolist() == [0.2, 0.6] and names.array("accuracy1_high").max() == pytest.approx(0.8)
-    assert explorer.conclusion == (
-        "At updates a rollout 3 and groups in a rollout 2, which has a higher accuracy is not certain: +0.1 ± 0.05."
-    )
-    assert "DCPO has a higher accuracy than GRPO in 1 of 4 cells, less in 1; in 2 the sign" in explorer.caption
-    explorer.set(column=4)
-    assert "DCPO has a higher accuracy than GRPO, 0.7 against 0.5 (+0.2 ± 0.09)." in explorer.conclusion
-    explorer.set(column=1)  # −.4: the other one has more
-    assert "GRPO has a higher accuracy than DCPO, 0.5 against 0.1 (−0.4 ± 0.01)." in explorer.conclusion
+def test_what_is_drawn_is_what_the_frame_holds(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text(csv_text(made()), encoding="utf-8")
+    for which in (path, str(path), made()):
+        explorer = explore_map(which, column=3)
+        names = explorer.names()
+        assert names.words("written") == ["−0.40", "0.00", "+0.10", "+0.20", "?", "?"]
+        assert list(zip(names.array("cell_x"), names.array("cell_y"), strict=True))[2:4] == [(3, 1), (1, 2)]
+        assert names.array("cells").tolist() == [-0.4, 0.0, 0.1, 0.2, 0.0, 0.0] and names.one("scale") == 0.4
+        assert names.array("unsure").tolist() == [0, 1, 1, 0, 0, 0]
+        assert (names.words("x_ticks"), names.words("y_ticks")) == (["0.1", "0.5", "0.9"], ["2", "4"])
+        assert explorer.conclusion == (
+            "At share of rare good actions 0.9 and groups in a rollout 2, accuracy at the end: DCPO − GRPO = +0.1 ± 0.05 of "
+            "accuracy, whose sign is not certain."
+        )
+        assert "More of it in 1 of 6 cells, less in 1; in 2 the sign is not certain." in explorer.caption
+        assert "(2 replicas). Learning rate 1 for both, tuned for neither." in explorer.caption
+        explorer.set(column=1, row=2)
+        assert "DCPO − GRPO = +0.2 ± 0.09 of accuracy (0.7 against 0.5)." in explorer.conclusion
+        explorer.set(column=2)
+        assert "there is nothing to compare" in explorer.conclusion
+        explorer.set(column=1, measure="dead")
+        assert "share of dead groups: DCPO − GRPO = +0.5 ± 0.1 of the groups (1 against 0.5)." in explorer.conclusion
+    assert explorer.call == "explore_map(measure='dead', column=1, row=2, which=which)"
+    for wrong, words in (
+        ({"column": 4}, "column must be from 1 to 3"),
+        ({"which": made().iloc[:0]}, "of this map no cell"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            explore_map(**{"which": path, **wrong})
+    with pytest.raises(ValueError, match="did you mean gspo-ratio"):
+        explore_map("gspo-ration")
+
+
+def test_a_large_map_has_signs_alone():
+    wide = made({(column / 10, 2): (0.6, 0.5, 0.1, 0.01 * column, 1.0, float(column < 5)) for column in range(1, 10)})
+    assert explore_map(wide).names().words("written") == ["+"] * 4 + [""] * 5
 
 
 @needs_node
-def test_a_page_computes_a_map_of_one_s_own_with_a_cell_missing(tmp_path):
-    path = made([-0.4, 0.1, 0.2], [0.01, 0.05, 0.09], tmp_path)
-    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
-    for column in (1, 3):
-        explorer = explore_map(path, column=column)
+def test_a_page_computes_a_map_of_one_s_own():
+    for column, row in ((1, 1), (3, 2)):
+        explorer = explore_map(made(), column=column, row=row)
         idea, (program,) = explorer.idea, explorer.given()["programs"].values()
-        asked = [row[1] for row in program["rows"] if row[0] == "input"]
-        inputs = {name: idea.number(name, explorer.values, explorer._data) for name in asked}
+        key = explorer.key()
+        values = {**explorer.values, "which": ""}
+        data = idea.data(measure=idea.controls["measure"].options[key])
+        inputs = {row[1]: idea.number(row[1], values, data) for row in program["rows"] if row[0] == "input"}
         (found,) = run({"map": program}, [("map", inputs)])
-        for name, value in explorer._outputs("", explorer.values).items():
+        for name, value in explorer._outputs(key, explorer.values).items():
             np.testing.assert_allclose(*np.broadcast_arrays(found[name], value.double().numpy()), err_msg=name)
-    assert explorer.names().array("cells").tolist() == [-0.4, 0.1, 0.0]  # what is not known has no colour
-    assert explorer.conclusion.endswith("nothing was run yet.")
 
 
-def test_a_large_map_has_signs_and_a_missing_cell_a_question_mark(tmp_path):
-    path = made([-0.4, 0.0, *[0.1] * 8], [0.01] * 10, tmp_path)
-    torn = path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]
-    path.write_text("".join(torn), encoding="utf-8")
-    picture = explore_map(path, column=10)
-    assert picture.names().words("written_accuracy") == ["−", "", *["+"] * 7, "?"]
-    assert "nothing was run yet" in picture.caption and "1 cannot be judged" in picture.caption
-
-
-def test_a_map_of_one_s_own_begins_in_its_last_column_and_is_alone(tmp_path):
-    path = made([-0.4, 0.1], [0.01, 0.05], tmp_path)
-    for which in (str(path), path, find_map(path)):
-        explorer = explore_map(which)
-        assert (explorer.values["column"], explorer.values["row"]) == (2, 1)
-        assert list(explorer.values) == ["measure", "column", "row"]
-    assert explore_map(str(path)).call == f"explore_map(which={str(path)!r})"
-    assert explorer.call == "explore_map(which=which)" and explorer.given()["call"]["fixed"] == ["which=which"]
-    with pytest.raises(ValueError, match="column must be from 1 to 2; got 3"):
-        explore_map(str(path), column=3)
-
-
-def test_shipped_maps_have_the_cells_that_their_sliders_reach():
-    assert {find_map(name).shape for name in SHIPPED} == {(SIZE, SIZE)}
+def test_each_shipped_map_and_measure_is_drawn():
+    own = explore_map("dupo-repeats", column=1).conclusion
+    assert own == explore_map("dupo-repeats", measure="rollouts", column=1).conclusion and "= −43 ± 1 rollouts" in own
+    row = read_map("dupo-repeats").query("measure == 'entropy' and success == .3 and group_size == 8").iloc[0]
+    shown = explore_map("dupo-repeats", measure="entropy", column=4, row=3).names()
+    assert [shown.one(name) for name in NUMBERS] == pytest.approx(row[[*NUMBERS]].tolist())
 
 
 def luminance(colour):
@@ -115,81 +105,3 @@ def test_numbers_are_readable_on_every_colour():
     ink = luminance(to_rgb("#222222"))
     for share in np.linspace(0, 1, 21):
         assert (luminance(SHADES(share)) + 0.05) / (ink + 0.05) >= 4.5
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_command_made_the_map(name, tmp_path, monkeypatch):
-    """The command, given the shipped cells, accepts them as its own and runs nothing."""
-    drawn = []
-    monkeypatch.setattr(maps._Job, "run", None)
-    monkeypatch.setattr("rlviz.cli.map._draw", lambda kept, measure, out: drawn.append((kept, measure)))
-    out = tmp_path / f"{name}.png"
-    out.with_suffix(".jsonl").write_bytes(SHIPPED[name].file.read_bytes())
-    program, *arguments = shlex.split(SHIPPED[name].command)
-    assert program == "rlviz"
-    result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
-    assert result.exit_code == 0, result.output
-    assert drawn == [(out.with_suffix(".jsonl"), find_map(name).plan["measure"])]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_sentence_is_true_of_the_data(name):
-    each, found = SHIPPED[name], find_map(name)
-    assert found.complete and each.file.stat().st_size <= 100_000
-    assert each.corners
-    sign = found.measured(found.plan["measure"], "sign")
-    for column, row, expected in each.corners:
-        assert sign[row - 1, column - 1] == expected, (column, row)
-        one = found.cells[column - 1, row - 1].measured[found.plan["measure"]]
-        if expected == 0:
-            assert abs(one.difference) <= 2 * one.error
-        else:
-            assert one.difference * expected > 2 * one.error
-    assert each.sentence in explore_map(name).caption
-    readme = (Path(rlviz.__file__).parent / "study" / "README.md").read_text(encoding="utf-8")
-    assert f"**{each.name}**" in readme and each.sentence in " ".join(readme.split())
-    assert each.command in readme and carried(name) in " ".join(readme.split())
-
-
-def differences(name):
-    """Return what the map was made for in all of its cells, and which are certain."""
-    found = find_map(name)
-    measure = found.plan["measure"]
-    return found.measured(measure, "difference"), found.measured(measure, "sign")
-
-
-def test_what_the_sentences_say_of_all_cells_and_of_sizes():
-    limits, _ = differences("dcpo-limits")
-    assert not limits[:, 0].any()  # one update
-    clip, certain = differences("clip-higher-noise")
-    assert not (certain == 1).any() and np.abs(clip[certain == -1]).max() < 0.05
-    _, of_ratio = differences("gspo-ratio")
-    assert not of_ratio[:, 0].any() and not of_ratio[0].any() and (of_ratio >= 0).all()
-    _, same = differences("std-division")
-    assert (same == -1).all()
-    tuned, _ = differences("std-division-tuned")
-    assert np.abs(tuned).max() <= 0.001
-    of_tuned = find_map("std-division-tuned")
-    assert {cell.rates for cell in of_tuned.cells.values()} == {(4 * of_tuned.plan["regime"]["lr"],) * 2}
-    repeats, of_repeats = differences("dupo-repeats")
-    assert (of_repeats <= 0).all() and repeats.argmin() == 0  # the lowest success, the smallest groups
-    assert not of_repeats[4:, 3:].any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_cells_of_a_shipped_map_agree_with_their_curves(name):
-    """The last point of the accuracy's curves is the measure "accuracy", stored beside it."""
-    for cell in find_map(name).cells.values():
-        measured = cell.measured["accuracy"]
-        assert cell.accuracy[:, 0, -1] == pytest.approx([measured.mine, measured.other], abs=6e-4)
-        assert measured.difference == pytest.approx(measured.mine - measured.other, abs=1e-4)
-        assert np.all(cell.entropy[0, 0, 0] == cell.entropy[1, 0, 0])  # both begin alike
-
-
-def test_the_picture_says_whether_the_learning_rate_was_tuned():
-    for name in NAMES:
-        words, tuned = explore_map(name).names().fill("{rule}"), "--rates tuned" in SHIPPED[name].command
-        said = (
-            "tuned for each, the largest tried was best in 36 of 36 cells" if tuned else "for both, tuned for neither"
-        )
-        assert said in words and "|mean| ≤ 2 standard errors (64 replicas)" in words

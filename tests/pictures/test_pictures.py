@@ -36,7 +36,7 @@ from tests.page.programs import needs_node, run
 IDEAS = {name: find_explorer(name).idea for name in EXPLORERS}
 # whole runs by torch, whose length is the product of all sliders: only at the first stops of each, and under no algorithm that
 # chooses among tokens, which are equal here but for rounding
-WHOLE_RUNS = {"entropy": 2, "tables": 2}
+WHOLE_RUNS = {"entropy": 2}
 SILENT = {("walk", "eps_low")}  # of a good token, which the picture begins with
 every_picture = pytest.mark.parametrize("name", IDEAS)
 
@@ -88,7 +88,6 @@ def tour(name: str) -> list[Stop]:
     explorer = Explorer(idea, {})
     ends = [{control: end} for control in idea.controls for end in ends_of(idea, control)]
     members = [member for member in idea.members.values() if not (name in WHOLE_RUNS and member.can.choose)]
-    members = members[::3] if name == "tables" else members  # which trains them as entropy does
     alone = {control: [] for control, each in idea.controls.items() if isinstance(each, Beside)}
     by_turns = [at_random(idea, rng, member) | alone for member in members or [None] * 6]
     found = [stop(explorer, {})]

@@ -1,7 +1,5 @@
 """The playground as a value: what an address may set, what the worker is told, the call in Python, the rows that are shown."""
 
-import base64
-import gzip
 import json
 import re
 import shutil
@@ -18,7 +16,6 @@ from rlviz import DAPO, GRPO, TrainSettings, train, train_in_page
 from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.cli import app
 from rlviz.page.script import module
-from rlviz.page.widget import STARTED
 from rlviz.runs import in_page
 from rlviz.runs.playground import (
     POLICIES,
@@ -250,16 +247,6 @@ def test_the_page_is_one_file_that_asks_nobody(tmp_path):
     assert result.exit_code == 0 and (tmp_path / "page.html").read_text(encoding="utf-8") == text
     result = CliRunner().invoke(app, ["playground", "--no-browser", "--out", str(tmp_path / "no" / "page.html")])
     assert result.exit_code == 2 and "Traceback" not in result.output
-
-
-def test_the_tables_are_one_page_too(tmp_path):
-    path = tmp_path / "tables.html"
-    result = CliRunner().invoke(app, ["playground", "--tables", "--no-browser", "--out", str(path)])
-    text = path.read_text(encoding="utf-8")
-    assert result.exit_code == 0 and "default-src" in text
-    ((_, packed),) = STARTED.findall(text)
-    shown = json.loads(gzip.decompress(base64.b64decode(packed)))
-    assert (shown["name"], shown["values"]["algorithm"], len(shown["variants"]) > 20) == ("tables", "GRPO", True)
 
 
 def test_a_rule_of_one_s_own_is_traced_and_joins_the_choice():

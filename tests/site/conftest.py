@@ -64,7 +64,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site."""
     out = tmp_path_factory.mktemp("built") / "site"
-    few = ("clip", "aggregation", "tables")  # the front page leads to the last
+    few = ("clip", "aggregation")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "EXPLORERS", few)
         patch.setattr(

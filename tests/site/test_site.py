@@ -109,7 +109,7 @@ def test_a_dead_link_would_be_found(tmp_path):
 
 def test_the_addresses_of_a_site_are_there_and_each_page_knows_the_way(site, course, monkeypatch):
     """Of the search; those of the course's own texts: see test_the_real_course_has_no_dead_link."""
-    monkeypatch.setattr(pages, "EXPLORERS", ("clip", "aggregation", "tables"))
+    monkeypatch.setattr(pages, "EXPLORERS", ("clip", "aggregation"))
     made = list(entries(course))
     assert {entry.path for entry in made} >= {"course/01_first.html", "explorers/clip.html", "algorithms/dr-grpo.html"}
     assert [entry.path for entry in made if not (site / entry.path).is_file()] == []
@@ -216,7 +216,7 @@ def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until
     nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
     files = {file.path: file.content for file in lessons.course_pages(tmp_path)}
     text = files["course/01_made_up.html"]
-    (place,) = re.findall(r'<div data-folder="../explorers/" data-picture="clip">(.*?)</div>', text)
+    (place,) = re.findall(r'<div data-picture="clip">(.*?)</div>', text)
     assert place.startswith(f'<script type="application/json">{pack(explorer.given())}</script><img loading="lazy"')
     width, height = matplotlib.image.imread(BytesIO(explorer.png)).shape[1::-1]
     for number, alt in ((1, "Two graphs: A &gt; 0."), (2, "A plot of 2 &lt; 3.")):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from rlviz.study import policies
 from small_models.evaluation import evaluate
 
 FEW = 24
@@ -11,4 +10,3 @@ FEW = 24
 @pytest.fixture(autouse=True)
 def few_held_out_prompts(monkeypatch):
     monkeypatch.setitem(evaluate.__kwdefaults__, "num_prompts", FEW)
-    monkeypatch.setattr(policies, "HELD_OUT", FEW)

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 
 from rlviz import DAPO, DCPO, GRPO, TrainSettings
-from rlviz.study import Contender, MapSettings, Trials, borrow, compare, confirm, find_claim, regime_map
-from rlviz.study.confirm import TRIALS, Confirming
+from rlviz.study import Contender, MapSettings, Trials, borrow, compare, find_claim, regime_map
 from rlviz.study.runner import Running
 
 FREE = replace(GRPO, kl=None)
@@ -29,8 +28,8 @@ def comparison(folder):
 
 def table_map(folder):
     quick = MapSettings(replicas=3, steps=2)
-    made = regime_map(*PAIR, x_values=[1, 2], y_values=[1, 2], settings=quick, out=folder / "map.jsonl")
-    return made, lambda: made.result().frame
+    made = regime_map(*PAIR, x_values=[1, 2], y_values=[1, 2], settings=quick, out=folder / "map.csv")
+    return made, made.result
 
 
 def trials(folder):
@@ -66,29 +65,6 @@ def test_cut_off_and_begun_again_it_ends_equal(study, stops, tmp_path):
     pd.testing.assert_frame_equal(result(), whole)
     after = {path: path.stat().st_mtime_ns for path in before}
     assert {path for path in before if after[path] != before[path]} <= {tmp_path / "parts/comparison.json"}
-
-
-def test_confirmations_go_on_with_the_seeds_that_are_missing(tmp_path, monkeypatch):
-    """Two rollouts of both algorithms from one start; the rates are those of the rows that are there."""
-    trial = next(one for one in TRIALS if one.key == ("dupo-repeats", "4", "1", "0.0003"))
-    row = ",".join((*trial.key, "{}", "1e-05", "2e-05", "1", "2"))
-    short = replace(trial, regime=replace(trial.regime, groups=2), settings=MapSettings(steps=2, level=0.05))
-    monkeypatch.setattr(confirm, "TRIALS", (short,))
-    monkeypatch.setattr(confirm, "FILE", tmp_path / "confirmed.csv")
-    lines = [",".join(confirm.COLUMNS), *(row.format(seed) for seed in range(4))]
-    confirm.FILE.write_text("\n".join(lines) + "\n")
-    confirm._rows.cache_clear()
-    try:
-        for level, expected in ((0.05, "0"), (0.99, "2")):  # there at once; out of reach
-            monkeypatch.setattr(confirm, "TRIALS", (replace(short, settings=MapSettings(steps=2, level=level)),))
-            (found,) = Confirming()
-            assert (found["seed"], found["lr_mine"], found["lr_other"]) == ("4", "1e-05", "2e-05")
-            assert (found["mine"], found["other"]) == (expected, expected)
-        assert confirm.FILE.read_text().splitlines()[5] == row.format(4)[: -len("1,2")] + "0,0"
-        confirm._rows.cache_clear()
-        assert list(Confirming()) == []
-    finally:
-        confirm._rows.cache_clear()
 
 
 class Halves:
