@@ -16,10 +16,9 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from rlviz import DAPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, train
 from rlviz.runs.inspector import inspect_run
-from rlviz.study.comparison import compare, read_comparison
+from rlviz.study.comparison import Contender, compare, read_comparison
 from rlviz.tabular import TableTask, train_table
 from rlviz.training import find_task, resume
-from rlviz.training.budget import Contender
 from small_models.pairs import Pair, make_pairs, read_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.scorers import RewardModel, Scorer
@@ -83,8 +82,9 @@ def whole(tmp_path_factory, chain, pairs):
     """A comparison of GRPO and DPO, and beside their runs one whose reward model is learned."""
     out = tmp_path_factory.mktemp("whole") / "both"
     few = TrainSettings(num_prompts=2, group_size=2, details_every=1, details_groups=1)
-    contenders = [Contender("GRPO", GRPO, few), Contender("DPO", DPO, PairSettings(batch_size=2, num_pairs=4))]
-    list(compare(contenders, seeds=1, budget="updates", amount=STEPS, out=out, device="cpu"))
+    list(compare([Contender("GRPO", GRPO, few)], seeds=1, amount=STEPS * 4, out=out, device="cpu"))
+    of_pairs = PairSettings(steps=STEPS, batch_size=2, num_pairs=4, evaluate_every=1)
+    list(train(load_policy("chain", device="cpu"), find_task("chain"), DPO, of_pairs, out=out / "dpo-seed0"))
     learned = replace(few, steps=STEPS, evaluate_every=STEPS, refresh_reward_every=2, checkpoint_every=1)
     reward = RewardModel(Scorer.of(chain), chain.tokenizer)
     list(
@@ -180,7 +180,8 @@ def test_a_damaged_run_folder_is_read_right_or_refused_in_a_sentence(whole, tmp_
     done = damage(both, data.draw)
     run = both / (done.partition("/")[0] if "/" in done else "learned-seed0")
     before = files_in(both)
-    answer(lambda: read_comparison([both], budget="updates").table())
+    answer(lambda: read_comparison([both]).table())
+    answer(lambda: read_comparison([run], budget="seconds").table())
     answer(lambda: read_all_of(run))
     answer(lambda: inspect_run(run))
     answer(lambda: json.dumps(diagnose(run).as_json(), allow_nan=False))
