@@ -117,7 +117,7 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=1000)
 
 
-def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str]) -> None:
+def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str], to: Console = console) -> None:
     """Do what is left of a study under a bar of the time left. Raises typer.Exit where a signal stops it.
 
     said: what stands beside the bar after each step, of which it is told.
@@ -130,13 +130,13 @@ def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str
 
     words, left = TextColumn("{task.description}"), TextColumn("left")
     columns = (words, BarColumn(), TimeElapsedColumn(), left, TimeRemainingColumn())
-    progress = Progress(*columns, console=console, speed_estimate_period=600)
+    progress = Progress(*columns, console=to, speed_estimate_period=600)
     with stops_interrupt() as stopped, progress, closing(running):
         bar = progress.add_task(what, total=1000, completed=round(1000 * running.share))
         for step in running:
             progress.update(bar, completed=1000 * running.share, description=said(step))
     if stopped:
-        console.print(f"Stopped. The {what} that are done are kept; the same command goes on.")
+        to.print(f"Stopped. The {what} that are done are kept; the same command goes on.")
         raise exit_after(stopped[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 from typing import Any, Generic, TypeVar
@@ -45,10 +45,12 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     policy (changed in place), start: the policy that the run began with, task, algorithm, settings, folder (None without
     `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. state: all that the next step needs;
     models: those in play, the policy first; path: how its steps compute the policy, "plain" where that is possible
-    (`small_models.paths`), else "transformers", from beginning to end. Made by `train` and `resume`.
+    (`small_models.paths`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, what
+    says so of a step's fields, for a run that a budget ends. Made by `train` and `resume`.
     """
 
     kind: type[R]  # of its records
+    evaluation_is_due: Callable[[Mapping[str, Any]], bool] | None = None
 
     def __init__(self, state: State, start: Policy, task: Task, settings: Settings, folder: RunFolder | None) -> None:
         self.state, self.start, self.task, self.folder = state, start, task, folder
@@ -120,6 +122,8 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         self.state.train_seconds += seconds
         every = self.settings.evaluate_every
         evaluated = every and (self.step % every == 0 or self.step == self.settings.steps)
+        if self.evaluation_is_due is not None:
+            evaluated = self.evaluation_is_due({**learned, "seconds": seconds})
         accuracy = (
             evaluate(self.policy, self.task, max_new_tokens=self.settings.max_new_tokens).accuracy
             if evaluated

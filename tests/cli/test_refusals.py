@@ -45,7 +45,7 @@ TRAIN = (
 COMPARE = (
     ("", "give --algorithms, such as grpo,dapo, or folders of runs"),
     ("--algorithms grop", "algorithm 'grop' is not known; did you mean grpo"),
-    ("--algorithms grpo,dpo", "budget: DPO learns from pairs, and its steps sample no responses; choose updates"),
+    ("--algorithms grpo,dpo", "budget: DPO learns from pairs, and its steps sample no responses; choose seconds"),
     ("--algorithms grpo --seeds 5000000", "seeds must be from 1 to 10,000; got 5000000"),
     ("--algorithms grpo --out /proc/nothing/can/be/made/here", "cannot be made or written"),
     ("nowhere", "run folder nowhere holds no run"),

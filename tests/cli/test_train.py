@@ -21,7 +21,7 @@ from rlviz.cli.signals import interrupt_is_a_wish, stops_interrupt
 from rlviz.cli.train import Changes
 from rlviz.parallel import STOPS
 from rlviz.settings import declarations
-from rlviz.training.budget import NOT_SHARED
+from rlviz.study.budget import NOT_SHARED
 from rlviz.training.reward_model import NUM_PAIRS
 from small_models.pairs import make_pairs, read_pairs
 from small_models.policies import load_policy

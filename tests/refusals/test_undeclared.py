@@ -219,7 +219,7 @@ TOGETHER = (
     (lambda: Pair("1=", "1", "1"), "chosen and rejected must differ; both are '1'"),
     (lambda: find_task("chain").gold("abc"), "prompt must be written as …is; got 'abc'"),
     (lambda: compare([Contender("GRPO", FREE)] * 2, "chain", out="out"), "contenders must have names of their own"),
-    (lambda: compare([Contender("DPO", DPO)], "chain", out="out"), "budget: DPO learns from pairs…choose updates"),
+    (lambda: compare([Contender("DPO", DPO)], "chain", out="out"), "budget: DPO learns from pairs…choose seconds"),
     (lambda: explore_bounds(DPO), "algorithm: DPO has no ratio that could be limited"),
     (lambda: explore_bounds(GSPO), "algorithm: GSPO limits the ratio of a whole response"),
     (lambda: explore_dpo(ORPO), "algorithm: ORPO has no loss on the margin of a pair"),

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from rlviz.runs.arms import panels, plot_against, plot_arms, plot_course, state
-from rlviz.runs.comparison import alt, plot_comparison
+from rlviz.runs.comparison import plot_comparison
 from rlviz.runs.critic import plot_values
 from rlviz.runs.learning import OF_HACKING, looks, plot_hacking
 from rlviz.study import Comparison
@@ -90,47 +90,34 @@ def test_titles_are_as_wide_as_their_axes_and_nothing_is_cut_off(frame):
 
 
 def compared(count):
-    """Draw contenders of five seeds, a start at .3 and an end each."""
+    """Return a comparison of five seeds each, from a start at .3 to ends of their own."""
     rows = [
         {"contender": f"contender {index}", "seed": seed, "step": step, "responses": 20.0 * step, "updates": 2.0 * step,
          "seconds": 1.0 * step, "held_out_accuracy": (0.3, 0.5 + 0.025 * seed + 0.03 * index)[step]}
         for index in range(count) for seed in range(5) for step in (0, 1)
     ]  # fmt: skip
-    made = Comparison(pd.DataFrame(rows), "chain", "responses", 20.0)
-    return made, plot_comparison(made.curves(), made.table(), made.at_budget(), title="chain")
+    return Comparison(pd.DataFrame(rows), "chain", "responses", 20.0)
 
 
-def test_lines_and_intervals_are_the_numbers():
-    made, figure = compared(2)
-    left, right = figure.axes
-    curves, table = made.curves(), made.table()
-    assert list(of_label(left.lines)) == ["contender 0", "contender 1"]
-    for line, name in zip(left.lines, made.contenders, strict=True):
-        of_it = curves[curves["contender"] == name]
-        np.testing.assert_array_equal(line.get_xdata(), of_it["responses"])
-        np.testing.assert_array_equal(line.get_ydata(), of_it["iqm"])
-    assert ends_of(left.collections[1]) == pytest.approx((0.3, 0.63))
-    assert left.get_xlabel() == "responses sampled"
-    spans = [line.get_xdata() for line in right.lines if line.get_linewidth() > 3]
-    np.testing.assert_allclose(spans, table[["low", "high"]])
-    points = [line.get_xdata()[0] for line in right.lines if line.get_marker() in "os"]
-    assert points == table["iqm"].tolist()
-    assert words_of(right.texts) == ["0.550", "0.580"]
-    assert words_of(right.get_yticklabels()) == made.contenders
-
-
-def test_many_contenders_are_drawn_apart_as_differences_from_the_first():
-    made, figure = compared(6)
-    *graphs, ends = figure.axes
-    assert [ax.get_title() for ax in graphs] == made.contenders[1:]
-    curves = {name: of_it.reset_index() for name, of_it in made.curves().groupby("contender")}
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_a_comparison_has_a_graph_for_each_contender_beside_the_first_and_where_all_end(count):
+    made = compared(count)
+    *graphs, ends = plot_comparison(made).axes
+    names = made.contenders
+    assert [list(of_label(ax.lines)) for ax in graphs] == [[names[0], name] for name in names[1:]] or [[names[0]]]
     for ax in graphs:
-        mine, first = curves[ax.get_title()], curves["contender 0"]
-        np.testing.assert_allclose(ax.lines[1].get_ydata(), mine["iqm"] - first["iqm"], atol=1e-12)
-        low, high = ((mine[column] - first["iqm"]) for column in ("lowest", "highest"))
-        assert ends_of(ax.collections[0]) == pytest.approx((low.min(), high.max()))
-    assert words_of(ends.get_yticklabels()) == made.contenders
-    assert "minus the first's" in alt(5) and "minus" not in alt(4)
+        for line, band, name in zip(ax.lines, ax.collections, of_label(ax.lines), strict=True):
+            end = 0.55 + 0.03 * names.index(name)  # of seeds from .05 below to .05 above, the middle three too
+            assert (line.get_xdata()[[0, -1]].tolist(), line.get_ydata()[[0, -1]]) == (
+                [0, 20],
+                pytest.approx([0.3, end]),
+            )
+            assert ends_of(band) == pytest.approx((0.3, end + 0.05))
+    table = made.table()
+    spans = [line.get_xdata() for line in ends.lines if line.get_linewidth() > 3]
+    np.testing.assert_allclose(spans, table[["low", "high"]])
+    assert words_of(ends.texts) == [f"{0.55 + 0.03 * index:.3f}" for index in range(count)]
+    assert words_of(ends.get_yticklabels()) == names
 
 
 @pytest.mark.parametrize("kind", ["marker", "color"])
@@ -283,8 +270,8 @@ def test_limits_hold_what_is_drawn():
 # --- all of them ---
 
 FIGURES = {
-    "four contenders": lambda: compared(4)[1],
-    "six contenders": lambda: compared(6)[1],
+    "four contenders": lambda: plot_comparison(compared(4)),
+    "six contenders": lambda: plot_comparison(compared(6)),
     "a critic": lambda: plot_values({"right": RIGHT, "wrong": WRONG}),
     "hacking": lambda: plot_hacking(FOUR, start_accuracy=0.4, title="Four settings"),
 }

@@ -1,15 +1,15 @@
-"""Comparisons at equal budgets: the verdict by hand, the budgets, cut off in a step and going on, runs on disk."""
+"""Comparisons at equal budgets: the table by hand, the budgets, cut off and going on, folders of others, runs on disk."""
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings, train
-from rlviz.study import Comparison, Contender, compare, read_comparison, unpaired
+from rlviz import DAPO, DPO, GRPO, PairSettings, TrainSettings, train
+from rlviz.study import Comparison, Contender, bootstrap_of_the_difference, compare, interval, read_comparison
 from rlviz.study.frames import select
 from rlviz.training import RunFolder, resume, step as one_step
 from small_models.evaluation import evaluate
@@ -31,88 +31,72 @@ def whole(tmp_path_factory):
         return compare(BOTH, "chain", seeds=2, amount=60, out=folder).result(), folder
 
 
-# the verdict
-
-
-def frame_of(ends, *, steps=2, start=0.3):
-    """Contender → last accuracies of its seeds; each run takes 10 responses and 1 update a step."""
-    rows = []
-    for name, accuracies in ends.items():
-        for seed, accuracy in enumerate(accuracies):
-            for step in range(steps + 1):
-                measured = {0: start, steps: accuracy}.get(step, np.nan)
-                spent = {"responses": 10.0 * step, "updates": float(step), "seconds": 0.5 * step}
-                row = {"contender": name, "seed": seed, "step": step, **spent, "held_out_accuracy": measured}
-                rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def comparison_of(ends, budget="responses", amount=20.0):
-    return Comparison(frame_of(ends), "chain", budget, amount)
+    """Compare runs of two steps, of 10 responses, 2 updates and half a second each, from .3 to these last accuracies."""
+    rows = [
+        {"contender": name, "seed": seed, "step": step, "responses": 10.0 * step, "updates": 2.0 * step,
+         "seconds": 0.5 * step, "held_out_accuracy": (0.3, np.nan, accuracy)[step]}
+        for name, accuracies in ends.items() for seed, accuracy in enumerate(accuracies) for step in range(3)
+    ]  # fmt: skip
+    return Comparison(pd.DataFrame(rows), "chain", budget, amount)
 
 
-SPREAD_ENDS = [0.50, 0.53, 0.54, 0.57, 0.58]
-
-
-@pytest.mark.parametrize(
-    ("shift", "where", "exceeds"),
-    [
-        (0.2, "0.200 above one", True),
-        (-0.2, "0.200 below one", True),
-        (0.01, "0.010 above one", False),
-        (-0.01, "0.010 below one", False),
-        (0.0004, "level with one", False),
-        (0.0, "level with one", False),
-    ],
-)
-def test_the_sentence_is_whole_whichever_is_better(shift, where, exceeds):
-    ends = {"one": SPREAD_ENDS, "two": [end + shift for end in SPREAD_ENDS], "three": [0.1] * 5}
-    made, found = comparison_of(ends), unpaired([end + shift for end in SPREAD_ENDS], SPREAD_ENDS)
-    row, other = made.differences().to_dict("records")
-    assert row == {
-        "contender": "two", "against": "one", "seeds": 5, "difference": pytest.approx(shift), "low": found.low,
-        "high": found.high, "exceeds": exceeds,
-    }  # fmt: skip
-    assert other["difference"] == pytest.approx(0.1 - 0.54666667) and other["exceeds"] is True  # IQM of .53 .54 .57
-    verdict = "exceeds" if exceeds else "does not exceed"
-    assert made.verdict()[0] == (
-        f"two ends {where} (95 % interval {found.low:+.3f} to {found.high:+.3f}): this {verdict} the seeds' spread."
-    )
-
-
-def test_of_three_seeds_it_is_said_that_they_are_few_and_of_two_nothing():
-    three = {"one": [0.1, 0.2, 0.3], "two": [0.7, 0.8, 0.9]}
-    assert "one pair of equals in eight would pass for different" in comparison_of(three).verdict()[0]
-    equal = dict.fromkeys(three, three["one"])
-    assert comparison_of(equal).verdict()[0].endswith("this does not exceed the seeds' spread.")
-    two = comparison_of({name: scores[:2] for name, scores in three.items()})
-    assert two.differences()["exceeds"].tolist() == [None]
-    assert two.verdict() == ["two ends 0.600 above one; 2 seeds of a side are too few to say more."]
+# the table and what it says
 
 
 def test_the_table_by_hand():
-    made = comparison_of({"one": [0.5, 0.9, 0.6, 0.7, 0.1]}, amount=20.0)
-    (row,) = made.table().to_dict("records")
-    assert row["runs"] == 5
-    assert row["iqm"] == pytest.approx(0.6)
-    assert row["mean"] == pytest.approx(0.56)
-    assert (row["lowest"], row["highest"]) == (0.1, 0.9)
-    assert (row["responses"], row["updates"], row["seconds"]) == (20.0, 2.0, 1.0)
-    assert 0.1 <= row["low"] < 0.6 < row["high"] <= 0.9
+    one, two = [0.5, 0.9, 0.6, 0.7, 0.1], [0.8, 0.8, 0.9, 0.8, 0.8]
+    first, second = comparison_of({"one": one, "two": two}).table().to_dict("records")
+    assert (first["runs"], first["lowest"], first["highest"]) == (5, 0.1, 0.9)
+    assert (first["iqm"], first["mean"]) == pytest.approx((0.6, 0.56))  # of .5 .6 .7, and of all
+    assert (first["responses"], first["updates"], first["seconds"]) == (20.0, 4.0, 1.0)
+    every = [np.sort(drawn)[1:4].mean() for drawn in product(one, repeat=5)]  # each as likely as the next
+    assert (first["low"], first["high"]) == pytest.approx(tuple(np.quantile(every, [0.025, 0.975])), abs=0.02)
+    assert np.isnan(first["difference"]) and first["exceeds"] is None
+    assert second["difference"] == pytest.approx(0.2) and second["exceeds"] is False  # within one's spread
+    ends = interval(bootstrap_of_the_difference(two, one))
+    assert (second["difference_low"], second["difference_high"]) == ends
+
+
+FIVE = [0.50, 0.53, 0.54, 0.57, 0.58]
+EQUAL = "does not exceed the seeds' spread."
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (
+            FIVE,
+            [0.70, 0.73, 0.74, 0.77, 0.78],
+            ["two ends 0.200 above one (95 % interval +0.", "this exceeds the seeds'"],
+        ),
+        (
+            FIVE,
+            [0.30, 0.33, 0.34, 0.37, 0.38],
+            ["two ends 0.200 below one (95 % interval -0.", "this exceeds the seeds'"],
+        ),
+        (FIVE, [0.49, 0.52, 0.53, 0.56, 0.57], ["0.010 below one (95 % interval -0.", " to +0.", EQUAL]),
+        (FIVE, FIVE, ["two ends level with one", EQUAL]),
+        ([0.1, 0.2, 0.3], [0.7, 0.8, 0.9], ["exceeds", "one pair of equals in eight would pass for different."]),
+        ([0.1, 0.2], [0.7, 0.8], ["two ends 0.600 above one; 2 seeds of a side are too few to say more."]),
+    ],
+)
+def test_a_sentence_says_what_the_difference_is_worth(first, second, says):
+    (sentence,) = comparison_of({"one": first, "two": second}).verdict()
+    assert all(part in sentence for part in says), sentence
 
 
 def test_between_evaluations_it_interpolates_and_beyond_them_it_refuses():
-    made = comparison_of({"one": [0.7]}, amount=15.0)  # .3 at 0, .7 at 20 responses
-    (row,) = made.at_budget().to_dict("records")
+    (row,) = comparison_of({"one": [0.7]}, amount=15.0).at_budget().to_dict("records")  # .3 at 0, .7 at 20 responses
     assert row["held_out_accuracy"] == pytest.approx(0.6)
-    assert (row["responses"], row["updates"], row["seconds"]) == (15.0, 1.5, 0.75)
+    assert (row["responses"], row["updates"], row["seconds"]) == (15.0, 3.0, 0.75)
     assert comparison_of({"one": [0.7]}, "seconds", 0.25).at_budget()["held_out_accuracy"][0] == pytest.approx(0.4)
     with pytest.raises(ValueError, match="evaluations of one, seed 0, reach from 0 to 20 responses; got 21"):
         comparison_of({"one": [0.7]}, amount=21.0).at_budget()
 
 
 def test_curves_lie_where_all_seeds_have_evaluations():
-    frame = frame_of({"one": [0.7, 0.9, 0.5]})
+    frame = comparison_of({"one": [0.7, 0.9, 0.5]}).frame
     frame = frame[(frame["seed"] != 0) | (frame["step"] > 0)]  # of seed 0 no start
     frame.loc[(frame["seed"] == 0) & (frame["step"] == 1), "held_out_accuracy"] = 0.4
     curves = Comparison(frame, "chain", "responses", 20.0).curves(points=3)
@@ -121,134 +105,112 @@ def test_curves_lie_where_all_seeds_have_evaluations():
     assert curves["lowest"].tolist() == pytest.approx([0.4, 0.45, 0.5])
     assert curves["highest"].tolist() == pytest.approx([0.6, 0.75, 0.9])
     assert curves["iqm"].tolist() == pytest.approx([1.4 / 3, (0.55 + 0.75 + 0.45) / 3, 0.7])
-    half = Comparison(frame, "chain", "responses", 15.0).curves(points=2)
-    assert half["responses"].tolist() == [10.0, 15.0]
 
 
 # running
 
 
-def without_time(frame):
-    return frame.drop(columns=["seconds", "step_seconds"])
-
-
 def test_responses_are_equal_to_within_a_step(whole):
-    (result, _), steps = whole, set()
-    for (_, _), run in result.frame.groupby(["contender", "seed"]):
+    (result, _), losses, steps = whole, set(), set()
+    for _, run in result.frame.groupby(["contender", "seed"]):
         spent = run["responses"].to_numpy()
         assert spent[-1] >= 60 > spent[-2]
-        taken = np.diff(spent)
-        assert (run["responses_sampled"].to_numpy()[1:] == taken).all()
-        steps.add(len(taken))
+        assert (run["responses_sampled"].to_numpy()[1:] == np.diff(spent)).all()
         assert run["held_out_accuracy"].notna().to_numpy()[[0, -1]].all()  # before the first step, and at the end
         assert run["updates"].tolist() == list(range(len(run)))
-    assert len(steps) > 1  # dynamic sampling takes more of them in a step
+        losses.add(run["loss"].iloc[1])
+        steps.add(len(run))
+    assert len(losses) > 2 and len(steps) > 1  # seeds differ; dynamic sampling takes more responses in a step
     assert result.at_budget()["responses"].tolist() == [60.0] * 4
-    assert result.contenders == ["GRPO", "DAPO"]
-    assert (result.budget, result.amount, result.task) == ("responses", 60, "chain")
+    assert (result.contenders, result.budget, result.amount, result.task) == (
+        ["GRPO", "DAPO"],
+        "responses",
+        60,
+        "chain",
+    )
 
 
 def test_evaluations_are_a_tenth_of_the_budget_apart(tmp_path):
-    grpo = Contender("GRPO", NO_KL, replace(TINY, updates_per_rollout=2))
-    result = compare([grpo], seeds=1, budget="updates", amount=40, out=tmp_path).result()
-    measured = result.frame[result.frame["held_out_accuracy"].notna()]
-    assert measured["updates"].tolist() == [0, *range(4, 41, 4)]
-    assert measured["step"].tolist() == [0, *range(2, 21, 2)]
+    twice = Contender("GRPO", NO_KL, replace(TINY, updates_per_rollout=2))
+    frame = compare([twice], seeds=1, amount=160, out=tmp_path).result().frame
+    measured = frame[frame["held_out_accuracy"].notna()]
+    assert measured["responses"].tolist() == list(range(0, 161, 16))
+    assert measured["updates"].tolist() == list(range(0, 41, 4))
 
 
-def test_other_budgets(tmp_path):
-    slow = [Contender("GRPO", NO_KL, replace(TINY, updates_per_rollout=2)), Contender("PPO", PPO, TINY)]
-    updates = compare(slow, seeds=1, budget="updates", amount=2, out=tmp_path / "updates").result()
-    assert updates.frame.groupby("contender")["updates"].max().to_dict() == {"GRPO": 2, "PPO": 2}
-    assert updates.frame.groupby("contender")["responses"].max().to_dict() == {"GRPO": 8, "PPO": 16}
-    seconds = compare(BOTH, seeds=1, budget="seconds", amount=0.2, out=tmp_path / "seconds").result()
-    for _, run in seconds.frame.groupby("contender"):
-        assert run["seconds"].iloc[-1] >= 0.2 > run["seconds"].iloc[-2]
-        assert pd.notna(run["held_out_accuracy"].iloc[-1])
-    assert seconds.at_budget()["seconds"].tolist() == pytest.approx([0.2, 0.2])
-
-
-def test_pairs_have_no_budget_of_responses(tmp_path):
-    dpo = Contender("DPO", DPO, PairSettings(num_pairs=20, batch_size=10))
-    made = compare([BOTH[0], dpo], seeds=1, budget="updates", amount=2, out=tmp_path / "out").result()
+def test_seconds_are_the_budget_of_those_that_sample_nothing(tmp_path):
+    both = [BOTH[0], Contender("DPO", DPO, PairSettings(num_pairs=20, batch_size=10))]
+    made = compare(both, seeds=1, budget="seconds", amount=0.2, out=tmp_path).result()
+    for _, run in made.frame.groupby("contender"):
+        assert run["seconds"].iloc[-1] >= 0.2 > run["seconds"].iloc[-2] and pd.notna(run["held_out_accuracy"].iloc[-1])
     table = made.table().set_index("contender")
-    assert table["updates"].tolist() == [2, 2]
-    assert np.isnan(table.loc["DPO", "responses"])
-    with pytest.raises(ValueError, match="DPO learns from pairs"):
-        read_comparison([tmp_path / "out"])
-    assert read_comparison([tmp_path / "out"], budget="updates").contenders == ["GRPO", "DPO"]
+    assert table["seconds"].tolist() == pytest.approx([0.2, 0.2]) and np.isnan(table.loc["DPO", "responses"])
+    with pytest.raises(ValueError, match=r"DPO learns from pairs, .*choose seconds"):
+        read_comparison([tmp_path])
+    assert read_comparison([tmp_path], budget="seconds").contenders == ["GRPO", "DPO"]
 
 
 def test_a_run_is_the_one_that_train_makes(tmp_path):
-    compare([BOTH[0]], seeds=[3], amount=24, out=tmp_path).result()
-    run = RunFolder.open(tmp_path / "grpo-seed3")
-    plain = list(train(load_policy("chain"), Chain(), NO_KL, replace(TINY, seed=3, steps=3)))
-    assert run.metrics["loss"].tolist() == [record.loss for record in plain]
-    assert run.metrics["grad_norm"].tolist() == [record.grad_norm for record in plain]
-    assert run.config["settings"] == asdict(replace(TINY, seed=3, steps=3))
-    assert len(run.records()) == 3
-    assert json.loads((run.path / "summary.json").read_text())["finished"]
-
-
-def test_a_run_of_an_unfinished_comparison_is_not_resumed_without_an_end(tmp_path):
-    comparing = compare(BOTH[:1], seeds=[0], budget="seconds", amount=1000.0, out=tmp_path)
+    comparing = compare([BOTH[0]], seeds=[3], amount=24, out=tmp_path)
     next(comparing), next(comparing)
     comparing.close()
     with pytest.raises(ValueError, match="belongs to a comparison, which ends it by a budget"):
-        resume(tmp_path / "grpo-seed0")
-    run = resume(tmp_path / "grpo-seed0", steps=4)
-    assert run.step < run.settings.steps == 4
+        resume(tmp_path / "grpo-seed3")
+    compare([BOTH[0]], seeds=[3], amount=24, out=tmp_path).finish()
+    run = RunFolder.open(tmp_path / "grpo-seed3")
+    plain = list(train(load_policy("chain"), Chain(), NO_KL, replace(TINY, seed=3, steps=3)))
+    assert run.metrics[["loss", "grad_norm"]].values.tolist() == [[one.loss, one.grad_norm] for one in plain]
+    assert run.config["settings"] == asdict(replace(TINY, seed=3, steps=3))
+    summary = json.loads((run.path / "summary.json").read_text())
+    assert summary["finished"] and summary["accuracy_after"] == run.metrics["held_out_accuracy"].iloc[-1]
+    assert summary["train_seconds"] > 0 and 0 <= summary["accuracy_before"] <= 1
 
 
-def test_cut_off_in_the_middle_of_a_step_it_goes_on_from_the_checkpoint(whole, tmp_path, monkeypatch):
-    settings = replace(TINY, checkpoint_every=3)
-    contenders = [Contender("GRPO", NO_KL, settings)]
-    for steps in (1, 5):  # before there is a checkpoint, and two steps after it
-        comparing = compare(contenders, seeds=1, amount=60, out=tmp_path / "cut")
-        for _ in range(steps + 1):
+@pytest.mark.parametrize(("in_a_step", "steps"), [(True, [1, 5]), (False, [1, 6])])
+def test_cut_off_it_goes_on_as_if_it_had_not_been(whole, tmp_path, monkeypatch, in_a_step, steps):
+    """Between two steps a run is saved; a step that is cut in two is done again, from the last checkpoint."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    for pulled, done in zip((1, 5), steps, strict=True):
+        comparing = compare(BOTH[:1], seeds=1, amount=60, out=tmp_path)
+        for _ in range(pulled + 1):
             next(comparing)
         with monkeypatch.context() as patched:
+            if in_a_step:
+                patched.setattr(one_step, "learn", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    next(comparing)
+        comparing.close()
+        assert len(RunFolder.open(tmp_path / "grpo-seed0").metrics) == done
+    made = compare(BOTH[:1], seeds=1, amount=60, out=tmp_path).result().frame
+    one = select(whole[0].frame, contender="GRPO", seed=0)
+    frames = (frame.drop(columns=["seconds", "step_seconds"]).dropna(axis=1, how="all") for frame in (made, one))
+    pd.testing.assert_frame_equal(*frames)
 
-            def interrupted(*given):
-                raise KeyboardInterrupt
 
-            patched.setattr(one_step, "learn", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                next(comparing)
-    last = compare(contenders, seeds=1, amount=60, out=tmp_path / "cut").result().frame
-    expected = select(whole[0].frame, contender="GRPO", seed=0).dropna(axis="columns", how="all")
-    pd.testing.assert_frame_equal(without_time(last).dropna(axis="columns", how="all"), without_time(expected))
-
-
-def test_cut_off_before_the_last_evaluation_it_only_makes_up_for_that(tmp_path):
+def test_killed_before_the_run_was_finished_it_only_makes_up_for_that(tmp_path):
     whole = compare(BOTH[:1], seeds=1, amount=60, out=tmp_path).result()
-    folder = tmp_path / "grpo-seed0"
-    *lines, last = (folder / "metrics.jsonl").read_text().splitlines()
-    lines.append(json.dumps({**json.loads(last), "held_out_accuracy": None}))
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    again = compare(BOTH[:1], seeds=1, amount=60, out=tmp_path)
-    assert len(again.missing) == 1
-    (progress,) = again
-    assert progress.done
-    pd.testing.assert_frame_equal(again.result().frame, whole.frame)
-    config = json.loads((folder / "config.json").read_text())
-    config["settings"]["steps"] = 1000  # cut off a moment later: evaluated, and not closed yet
-    (folder / "config.json").write_text(json.dumps(config))
+    file = tmp_path / "grpo-seed0" / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "settings": {**config["settings"], "steps": 1000}}))
     (progress,) = compare(BOTH[:1], seeds=1, amount=60, out=tmp_path)
     assert progress.done and progress.accuracy == whole.frame["held_out_accuracy"].iloc[-1]
     assert compare(BOTH[:1], seeds=1, amount=60, out=tmp_path).missing == []
 
 
-def test_more_may_be_asked_for_later(whole, tmp_path):
-    compare(BOTH, seeds=1, amount=30, out=tmp_path / "more").result()
-    more = compare(BOTH, seeds=2, amount=60, out=tmp_path / "more")
+def test_more_may_be_asked_for_later_and_less(whole, tmp_path):
+    compare(BOTH[1:], seeds=1, amount=30, out=tmp_path).finish()
+    more = compare(BOTH, seeds=2, amount=60, out=tmp_path)
     assert len(more.missing) == 4
     learned = more.result().frame
     for column in ("loss", "responses", "reward", "updates"):
         pd.testing.assert_series_equal(learned[column], whole[0].frame[column])
-    less = compare(BOTH, seeds=1, amount=30, out=tmp_path / "more")
-    assert less.missing == []
-    assert less.result().at_budget()["responses"].tolist() == [30.0, 30.0]
+    less = compare(BOTH[:1], seeds=1, amount=30, out=tmp_path)
+    assert less.missing == [] and less.result().at_budget()["responses"].tolist() == [30.0]
+    with pytest.raises(ValueError, match="has another DAPO; name another folder"):  # which the last one did not name
+        compare([Contender("DAPO", DAPO, replace(TINY, lr=1e-3))], seeds=1, amount=8, out=tmp_path)
 
 
 def test_a_piece_of_ones_own_takes_part(tmp_path):
@@ -262,27 +224,28 @@ def test_a_piece_of_ones_own_takes_part(tmp_path):
     assert (tmp_path / "mine-3-0-seed0" / "metrics.jsonl").exists()
 
 
-def test_runs_of_other_settings_are_left_alone(tmp_path):
-    compare(BOTH, seeds=1, amount=8, out=tmp_path).result()
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for contender, says in (
-        (Contender("GRPO", NO_KL, replace(TINY, lr=1e-3)), "has 0.0003, and not 0.001, lr"),
-        (Contender("GRPO", GRPO, TINY), "has another algorithm"),
-    ):
-        with pytest.raises(ValueError, match=f"grpo-seed0 {says}; name another folder"):
-            compare([contender], seeds=1, amount=8, out=tmp_path)
-    with pytest.raises(ValueError, match="has chain, and not sort, task"):
-        compare(BOTH, "sort", "chain", seeds=1, amount=8, out=tmp_path)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+@pytest.mark.parametrize(
+    ("contender", "task", "says"),
+    [
+        (Contender("GRPO", NO_KL, replace(TINY, lr=1e-3)), "chain", "has another GRPO"),
+        (Contender("GRPO", GRPO, TINY), "chain", "has another GRPO"),
+        (BOTH[0], "sort", "has another task"),
+    ],
+)
+def test_a_folder_of_another_comparison_is_left_alone(whole, contender, task, says):
+    folder = whole[1]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=f"^out: the comparison in [^\n]+ {says}; name another folder$"):
+        compare([contender], task, "chain", seeds=1, amount=8, out=folder)
+    with pytest.raises(ValueError, match=r"^out: .* is not empty, and holds no comparison; name another folder$"):
+        compare([contender], task, "chain", seeds=1, amount=8, out=folder / "grpo-seed0")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_without_a_folder_the_same_comparison_is_found_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    one = compare(BOTH, seeds=1, amount=8)
-    other = compare(BOTH, seeds=1, amount=16)
-    again = compare(BOTH, seeds=2, amount=8)
-    assert [made.folder.name for made in (one, other, again)] == ["compare-001", "compare-002", "compare-001"]
-    assert one.folder.parent == Path("runs")
+    made = [compare(BOTH, seeds=seeds, amount=amount).folder for seeds, amount in ((1, 8), (1, 16), (2, 8))]
+    assert [folder.as_posix() for folder in made] == [f"runs/compare-00{number}" for number in (1, 2, 1)]
 
 
 # runs on disk
@@ -298,25 +261,22 @@ def test_runs_on_disk_are_grouped_by_what_they_are(tmp_path):
     for seed in (0, 1):
         a_run(tmp_path / f"grpo{seed}", seed=seed)
         a_run(tmp_path / f"fast{seed}", seed=seed, lr=1e-3)
-    a_run(tmp_path / "with-kl", replace(GRPO), seed=0)
     a_run(tmp_path / "dapo", DAPO, seed=5, steps=6)
-    folders = [tmp_path / name for name in ("grpo1", "fast0", "grpo0", "fast1", "dapo", "with-kl")]
+    folders = [tmp_path / name for name in ("grpo1", "fast0", "grpo0", "fast1", "dapo")]
     made = read_comparison(folders)
-    names = ["GRPO (no kl, lr 0.0003)", "GRPO (no kl, lr 0.001)", "DAPO", "GRPO (KLInLoss, beta 0.04, k3, lr 0.0003)"]
     found = made.at_budget().groupby("contender", sort=False)["seed"].apply(list).to_dict()
-    assert sorted(found.items()) == sorted(zip(names, [[0, 1], [0, 1], [5], [0]], strict=True))
-    assert made.contenders[0] == names[0]
+    names = [f"GRPO ({tmp_path / 'grpo1'})", f"GRPO ({tmp_path / 'fast0'})", "DAPO"]
+    assert list(found.items()) == list(zip(names, ([0, 1], [0, 1], [5]), strict=True))
     assert made.amount == 32  # four steps of eight: as far as all of them reach
-    assert read_comparison(folders, budget="updates", amount=3).at_budget()["updates"].tolist() == [3] * 6
     with pytest.raises(ValueError, match="got 33 responses"):
         read_comparison(folders, amount=33).table()
+    with pytest.raises(ValueError, match=r"grpo0 and .*grpo0 are the same run twice: GRPO with seed 0"):
+        read_comparison(folders[2:3] * 2)
 
 
-def test_a_folder_of_runs_stands_for_its_runs(whole):
+def test_a_comparison_s_folder_is_read_as_it_was_made(whole):
     result, folder = whole
-    made = read_comparison([folder], amount=60)
-    assert made.contenders == ["GRPO", "DAPO"]  # in the comparison's order
-    pd.testing.assert_frame_equal(made.table(), result.table())
+    pd.testing.assert_frame_equal(read_comparison([folder], amount=60).table(), result.table())
 
 
 def test_runs_on_disk_that_cannot_be_compared(tmp_path):
@@ -324,10 +284,6 @@ def test_runs_on_disk_that_cannot_be_compared(tmp_path):
     a_run(tmp_path / "sort", task=Sort())
     with pytest.raises(ValueError, match=r"of different tasks: .*one of chain, .*sort of sort; compare within one"):
         read_comparison([tmp_path / "one", tmp_path / "sort"])
-    begun = train(load_policy("chain"), Chain(), NO_KL, replace(TINY, seed=1), out=tmp_path / "begun")
-    next(begun)
+    next(train(load_policy("chain"), Chain(), NO_KL, replace(TINY, seed=1), out=tmp_path / "begun"))
     with pytest.raises(ValueError, match="begun has no evaluation on held-out prompts yet"):
         read_comparison([tmp_path / "one", tmp_path / "begun"])
-    (tmp_path / "begun" / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"config\.json lacks task"):
-        read_comparison([tmp_path / "begun"])
