@@ -14,7 +14,7 @@ from typing import Any, Literal
 import anywidget
 import traitlets
 
-from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
+from rlviz.algorithms import ALGORITHMS, Algorithm, PolicyGradient, differences
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.markup import Markup, element
 from rlviz.page.image import png
@@ -44,7 +44,7 @@ class Read:
 
     records: list[Any]  # StepRecord, or PairRecord
     steps: int
-    algorithm: GroupPolicyGradient | None
+    algorithm: Algorithm | None
     name: str
     settings: dict[str, Any]
     missing: Sequence[int] = ()
@@ -65,7 +65,7 @@ class Read:
         return tuple(token_steps(self.records))
 
 
-def _reader(run: Any, algorithm: GroupPolicyGradient | None) -> Callable[[], Read]:
+def _reader(run: Any, algorithm: Algorithm | None) -> Callable[[], Read]:
     """Return a function that reads the run as it is when called. Raises ValueError when `run` is nothing to read from."""
     if isinstance(run, TrainingRun):
         if run.folder is None:
@@ -85,7 +85,7 @@ def _reader(run: Any, algorithm: GroupPolicyGradient | None) -> Callable[[], Rea
 def _read(
     records: list[StepRecord],
     steps: int,
-    algorithm: GroupPolicyGradient | None,
+    algorithm: Algorithm | None,
     settings: dict[str, Any],
     name: str = "",
     missing: Sequence[int] = (),
@@ -95,14 +95,14 @@ def _read(
     return Read(records, max(steps, last), algorithm, shown_name, settings, missing)
 
 
-def _read_panel(panel: Any, algorithm: GroupPolicyGradient | None) -> Read:
+def _read_panel(panel: Any, algorithm: Algorithm | None) -> Read:
     records, run = list(panel.records), panel.run
     if run is None:
         return _read(records, 0, algorithm, {})
     return _read(records, run.settings.steps, algorithm or run.algorithm, dict(vars(run.settings)))
 
 
-def _folder_reader(folder: RunFolder, algorithm: GroupPolicyGradient | None) -> Callable[[], Read]:
+def _folder_reader(folder: RunFolder, algorithm: Algorithm | None) -> Callable[[], Read]:
     config = folder.config
     described, settings = config["algorithm"], config["settings"]
     if algorithm is not None and to_json(algorithm) != described:
@@ -120,7 +120,7 @@ def _folder_reader(folder: RunFolder, algorithm: GroupPolicyGradient | None) -> 
     return lambda: _read(folder.records(), steps, algorithm, settings, described["name"], folder.missing_steps())
 
 
-def _of_the_family(algorithm: GroupPolicyGradient) -> GroupPolicyGradient:
+def _of_the_family(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm as its own file has it, with the text that a description leaves out, if it is one of the family."""
     return next((member for member in ALGORITHMS if member == algorithm), algorithm)
 
@@ -232,7 +232,7 @@ class RunInspector(anywidget.AnyWidget):
                 "other must learn from what run learns from: one of the two sampled responses, one had pairs"
             )
         graphs = curves.OF_PAIRS if self._reads[0].is_on_pairs else curves.OF_GROUPS
-        trained_by = [None if read.is_on_pairs else read.algorithm for read in self._reads]
+        trained_by = [read.algorithm if isinstance(read.algorithm, PolicyGradient) else None for read in self._reads]
         if [writer.algorithm for writer in self._writers] != trained_by:
             own = [algorithm for algorithm in trained_by if algorithm is not None]
             self._writers = [StepWriter(algorithm, own) for algorithm in trained_by]
@@ -460,8 +460,8 @@ def inspect_run(
     run: Any,
     other: Any = None,
     *,
-    algorithm: GroupPolicyGradient | None = None,
-    other_algorithm: GroupPolicyGradient | None = None,
+    algorithm: Algorithm | None = None,
+    other_algorithm: Algorithm | None = None,
 ) -> RunInspector:
     """Return three views of a run, each within the one before: the whole run, one of its steps, one token; or of two runs.
 
