@@ -196,7 +196,6 @@ def compare(
 class Comparing(Running[BudgetedRun, RunProgress]):
     """A comparison in progress. folder: where its runs are kept."""
 
-
     def __init__(self, folder: Path, every: Sequence[BudgetedRun], jobs: int | None, on: str) -> None:
         self.folder = folder
         super().__init__(every, {run.key for run in every if run.complete}, jobs=jobs, on=on)
