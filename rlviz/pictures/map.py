@@ -154,7 +154,7 @@ MAP = Picture(
 def _of_one_s_own(idea: Idea, arguments: Mapping[str, Any]) -> Idea:
     """Return the idea of a map that is none of the shipped ones: it is alone, for its cells are others."""
     which = arguments.get("which", FIRST)
-    if isinstance(which, str) and (which in SHIPPED or which in idea.controls["which"].options):
+    if isinstance(which, str) and which in (*SHIPPED, *(each["title"] for each in SHIPPED.values())):
         return idea
     frame = read_map(which)
     if frame.empty:
@@ -162,7 +162,7 @@ def _of_one_s_own(idea: Idea, arguments: Mapping[str, Any]) -> Idea:
     columns, rows = (frame[name].nunique() for name in frame.columns[:2])
     sliders = {"column": Slider(1, columns, 1, min(COLUMN, columns), "column"), "row": Slider(1, rows, 1, 1, "row")}
     picture = replace(idea.picture, controls={"measure": idea.controls["measure"], **sliders})
-    fixed = {"which": lambda _: {}}
+    fixed: dict[str, Any] = {"which": lambda _: {}}
     return replace(idea, picture=picture, data=partial(map_data, frame), fixed=fixed, named={}, adapted=None)
 
 

@@ -218,7 +218,7 @@ def regime_map(
     plan = dict(zip(NAMES, (algorithm.name, against.name, f"p{pieces:08x}"), strict=True))
     plan |= {name: value for name, value in asdict(settings).items() if name not in (x, y)}
     grid = [
-        Cell((left, up), (x, y), pair, replace(settings, **{x: left, y: up}), plan)
+        Cell((left, up), (x, y), pair, replace(settings, **{x: left, y: up}), plan)  # type: ignore[arg-type]
         for up, left in product(rows, columns)
     ]
     for corner in (grid[0], grid[-1]):  # what cannot be trained is refused before minutes of work

@@ -190,12 +190,7 @@ def test_the_command_makes_the_map(name, tmp_path):
     program, *arguments = shlex.split(SHIPPED[name]["command"])
     result = CliRunner().invoke(app, [*arguments, "--jobs", "1", "--out", str(tmp_path / "m.png")])
     assert program == "rlviz" and result.exit_code == 0, result.output
-    made = read_map(out)
-    pd.testing.assert_frame_equal(made[~first], frame[~first])
-    columns = ["measure", "algorithm", "against", "pieces", "replicas", "steps", "level"]
-    pd.testing.assert_frame_equal(made[columns], frame[columns])
-    gap = (made.difference - frame.difference).abs()  # another processor may draw another action in a few replicas
-    assert (gap[first] <= frame.error[first] + 1e-5)[frame.counted[first] == 1].all()
+    pd.testing.assert_frame_equal(read_map(out), frame, rtol=1e-4)
     assert (FOLDER / f"{name}.csv.gz").stat().st_size < 4_000
 
 
