@@ -99,7 +99,7 @@ def _execute(
         elif content["status"] == "error":
             grade.error = grade.error or cut(f"{content['ename']}: {content['evalue']}", 200)
 
-    client = NotebookClient(nbformat.v4.new_notebook(cells=cells), km=cast(Any, kernel), on_cell_executed=keep)
+    client: Any = NotebookClient(nbformat.v4.new_notebook(cells=cells), km=cast(Any, kernel), on_cell_executed=keep)
     client.allow_errors, client.startup_timeout = True, START_SECONDS
     client.timeout_func = lambda cell: max(0.01, end - time.monotonic())
     client.output = lambda *_: None  # nobody looks at outputs, and they may be large
