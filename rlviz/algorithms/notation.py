@@ -217,12 +217,12 @@ def _chains(a: Node, b: Node, op: str, changed: AbstractSet[str]) -> tuple[Node,
     for part in (*ours, *theirs):
         if part not in classes:
             classes.append(part)
-    places = [[classes.index(part) for part in parts] for parts in (ours, theirs)]
+    left, right = ([classes.index(part) for part in parts] for parts in (ours, theirs))
     made: tuple[list[Node], list[Node]] = ([], [])
-    for _, i, j, k, n in difflib.SequenceMatcher(None, *places, autojunk=False).get_opcodes():
+    for _, i, j, k, n in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         for side, parts in zip(made, _pairs(ours[i:j], theirs[k:n], changed), strict=True):
             side.extend(parts)
-    if set(places[0]).isdisjoint(places[1]) and all(part.mark == "all" for part in (*made[0], *made[1])):
+    if set(left).isdisjoint(right) and all(part.mark == "all" for part in (*made[0], *made[1])):
         return painted(a, changed), painted(b, changed)
     first, second = (
         replace(each, parts=tuple(parts)) if each.op == op else parts[0]

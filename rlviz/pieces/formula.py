@@ -145,10 +145,11 @@ def formula_of(piece: Any, *arguments: Node) -> Formula | None:
         return None
     home = piece if hasattr(piece, "__qualname__") else type(piece)
     beside = vars(sys.modules[home.__module__]) if home.__module__ in sys.modules else {}
-    own = {f.name: getattr(piece, f.name) for f in fields(piece)} if is_dataclass(piece) else {}
-    put = dict(zip(inspect.signature(piece).parameters, arguments, strict=False)) if arguments else {}
+    parameters: dict[str, Any] = {f.name: getattr(piece, f.name) for f in fields(piece)} if is_dataclass(piece) else {}
+    called: Any = piece
+    put = dict(zip(inspect.signature(called).parameters, arguments, strict=False)) if arguments else {}
     try:
-        return read(str(piece.formula), ChainMap(own, beside), put)
+        return read(str(piece.formula), ChainMap(parameters, beside), put)
     except ValueError:
         return None
 
