@@ -133,14 +133,16 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     except msgspec.ValidationError as error:  # Expected `int`, got `str` - at `$.groups[0].length`
         why, _, place = str(error).partition(" - at `$")
     names, found = place.strip(".`"), value
-    for name in re.findall(r"[^.\[\]]+", names):
+    is_known = "[...]" not in names  # else it lies below a dictionary, and msgspec does not say where
+    for name in re.findall(r"[^.\[\]]+", names) if is_known else ():
         found = found[int(name)] if isinstance(found, list) else found.get(name)
     where = f"{where}: {cut(names)}" if names else where
     if lacking := re.fullmatch(r"Object missing required field `(\w+)`", why):
         raise ValueError(f"{where} lacks {lacking[1]}")
     if expected := re.fullmatch(r"Expected `(.+)`, got `\w+`|Invalid enum value .+", why):
         allowed = " or ".join(KINDS.get(one, one) for one in (expected[1] or "another word").split(" | "))
-        raise ValueError(f"{where} must be {allowed}; got {as_json(found)}")
+        got = f"; got {as_json(found)}" if is_known else ""
+        raise ValueError(f"{where} must be {allowed}{got}")
     raise ValueError(f"{where}: {why}")  # what the type itself refuses
 
 

@@ -215,7 +215,7 @@ def _run_and_listen(
             end_group(process.pid)
             process.kill()
             process.join()
-    grade.seconds = time.monotonic() - (begun or time.monotonic())
+    grade.seconds = 0.0 if begun is None else time.monotonic() - begun
     for name in asked:
         grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
     return grade

@@ -42,6 +42,8 @@ def standardized(rewards: Float[Tensor, "P G"], eps: float) -> Float[Tensor, "P 
 class GroupAdvantage(Checked):
     """A reward less its group's mean, over a std where one is asked for; exactly 0 for a group whose rewards are all equal.
 
+        (reward − mean) / (std + eps)
+
     scale says which std: "group_std" the group's (GRPO, arXiv 2402.03300 §4.1.2), "batch_std" that of all P·G rewards
     (Lite PPO, 2508.08221), "none" no division (Dr.GRPO, 2503.20783). The std is the unbiased one (n − 1), as in verl and
     TRL; the papers do not say. eps is verl's 1e-6 (TRL: 1e-4). Calling raises ValueError for groups of one, for which
@@ -341,6 +343,9 @@ class WhitenedReturn(Checked):
 class ProcessAdvantage(Checked):
     """Process supervision: *all* step rewards of the group standardized to z, then A_t from the steps to come.
 
+        sum_to_come(z)
+        z = (step_reward − mean_of_steps) / (std_of_steps + eps)
+
     A_t = Σ z over the steps that end at or after token t (combine="sum", the paper's), or their mean (combine="mean",
     ours: the sum grows with the number of steps). rewards: [P, G, T], read where step_ends is true; a reward of 0 at the
     end of a step is a reward. Tokens after a response's last step get 0, and so does a group whose step rewards are all
@@ -428,6 +433,12 @@ class PromptHistory:
 @dataclass(frozen=True)
 class SmoothStandardization(Checked):
     """DCPO's smooth advantage standardization (SAS), over the visits i = 1, 2, … of each prompt.
+
+        SA_new if abs(SA_new) < abs(SA_total) else SA_total
+        SA_new = (1 − 1 / visits) · A_new + 1 / visits · A_total
+        SA_total = 1 / visits · A_new + (1 − 1 / visits) · A_total
+        A_new = (reward − mean) / std(rewards, ddof)
+        A_total = (reward − mean_so_far) / std_so_far(rewards, ddof)
 
     A_new is standardized with this visit's group, A_total with all rewards that the prompt ever earned; of two mixtures of them
     A is the one nearer to 0.

@@ -144,7 +144,8 @@ def formula_of(piece: Any, *arguments: Node) -> Formula | None:
     if not isinstance(piece, Written):
         return None
     home = piece if hasattr(piece, "__qualname__") else type(piece)
-    beside = vars(sys.modules[home.__module__]) if home.__module__ in sys.modules else {}
+    module = vars(sys.modules[home.__module__]) if home.__module__ in sys.modules else {}
+    beside = {name: one for name, one in module.items() if one is not home and one is not piece}
     parameters: dict[str, Any] = {f.name: getattr(piece, f.name) for f in fields(piece)} if is_dataclass(piece) else {}
     called: Any = piece
     put = dict(zip(inspect.signature(called).parameters, arguments, strict=False)) if arguments else {}

@@ -31,6 +31,10 @@ def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1
 class GAE(Checked):
     """Generalised advantage estimation, backwards over the tokens that the policy produced.
 
+        whiten(A_raw)
+        A_raw = td_error + gamma · lam · next_A_raw
+        td_error = token_reward + gamma · next_value − value
+
     returns = A + V, before whitening. V and A after the last token are 0; a hole in the mask (a tool's observation) is skipped,
     not an end. lam=0 is TD(0), lam=1 Monte Carlo: A = return − V. whiten: subtract the mean and divide by the std of all valid
     tokens.

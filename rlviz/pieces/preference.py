@@ -105,6 +105,8 @@ def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Ten
 class SigmoidPreference(Checked):
     """`bradley_terry` of two implicit rewards; with label_smoothing ε, (1 − ε) of it and ε of the flipped pair's.
 
+        bradley_terry(chosen, rejected)
+
     The gradient carries σ(rejected − chosen): it fades once the pair is ordered. Raises ValueError unless
     0 ≤ label_smoothing < ½.
     Source: DPO (arXiv 2305.18290) Eq. 7; label smoothing as in the authors' code (conservative DPO).

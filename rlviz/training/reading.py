@@ -155,7 +155,8 @@ def _groups(row: Any, where: str) -> tuple[GroupRecord, ...]:
             for name in ("old_prob", "new_prob", "ref_prob", "sampler_prob", "ratio"):  # logarithms of them are taken
                 value, most = getattr(token, name), math.inf if name == "ratio" else 1 + 1e-6
                 if value is not None and (value < 0 or value > most):
-                    raise ValueError(f"{where}: {name} must be from 0 to {most:.0f}; got {value:g}")
+                    allowed = "at least 0" if name == "ratio" else "from 0 to 1"
+                    raise ValueError(f"{where}: {name} must be {allowed}; got {value:g}")
     return groups
 
 

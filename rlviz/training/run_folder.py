@@ -114,7 +114,8 @@ class RunFolder:
         except BlockingIOError as error:
             raise ValueError(f"run folder {path}: {error}; wait until that ends, or stop it") from error
         with opened.writing():
-            whole = next((folder / name for name in (NEW, OLD) if (folder / name).is_dir()), None)
+            # training.json is what `save_state` writes last
+            whole = next((folder / name for name in (NEW, OLD) if (folder / name / "training.json").is_file()), None)
             if whole and not os.path.lexists(folder / NOW):  # killed between the renames of `save_state`
                 whole.rename(folder / NOW)
         return opened
@@ -284,9 +285,15 @@ class RunFolder:
             if now.exists():
                 _remove(old)
                 now.rename(old)
-            new.rename(now)
+            try:
+                new.rename(now)
+            except BaseException:
+                with suppress(OSError):  # the one before stays
+                    if not now.exists():
+                        old.rename(now)
+                raise
             flush([self.path])
-            _remove(old)
+            shutil.rmtree(old, ignore_errors=True)
 
     @with_advice()
     def load_state(self, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:
@@ -296,7 +303,8 @@ class RunFolder:
         try:
             return policy, load_file(checkpoint / "training.safetensors"), read_state(checkpoint)
         except Exception as error:  # safetensors raises what is its own
-            raise ValueError(f"the checkpoint in {checkpoint} is damaged ({reason(error)})") from error
+            older = f"; {OLD}/ beside it is an older one: rename it to {NOW}/" if (self.path / OLD).is_dir() else ""
+            raise ValueError(f"the checkpoint in {checkpoint} is damaged ({reason(error)}){older}") from error
 
 
 def finite_weights(policy: Policy) -> bool:

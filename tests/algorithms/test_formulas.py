@@ -22,8 +22,10 @@ from rlviz.algorithms import (
 )
 from rlviz.algorithms.notation import LaTeX, Unicode, typeset
 from rlviz.algorithms.slots import numbers_in
+from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage, SmoothStandardization
 from rlviz.pieces.aggregation import sequence_mean
 from rlviz.pieces.formula import FUNCTIONS, formula_of, read, terms_of
+from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import KLInLoss, KLToOld, ProportionalController, k3_plus
 from rlviz.pieces.preference import SigmoidPreference, mean_log_ratio
 from rlviz.pieces.ratios import ratio_to_sampler
@@ -323,6 +325,8 @@ def test_a_docstring_quotes_the_text():
     for _, piece in PIECES.values():
         text = vars(piece if hasattr(piece, "__name__") else type(piece)).get("formula", "")
         assert not isinstance(text, str) or all(clause in inspect.getdoc(piece) for clause in text.split("; "))
+    for piece in (GAE(), GroupAdvantage(), ProcessAdvantage(), SmoothStandardization(), SigmoidPreference()):
+        assert all(f"\n    {clause}\n" in inspect.getdoc(piece) for clause in piece.formula.split("; "))
 
 
 # what holds of any two

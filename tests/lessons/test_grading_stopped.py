@@ -196,7 +196,10 @@ def test_what_its_process_did_not_end_is_graded_again_and_what_an_earlier_class_
     assert finished()[0].exit_code == 0 and list(rows(tmp_path)) == [*CLASS[1:]]
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"a": {"student": 3}}', "\0", '"x"'])
+DEEP = '{"a": {"student": "b", "lesson": "c", "asked": 1, "verdicts": {"k": {"passed": 3}}}}'
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '{"a": {"student": 3}}', DEEP, "\0", '"x"'])
 def test_a_file_that_holds_no_grades_is_not_overwritten(content, call, tmp_path):
     state = tmp_path / "out" / "grades.json"
     state.write_text(content)
