@@ -117,7 +117,7 @@ def _engine(on: str, jobs: int | None, tasks: int) -> Iterator[tuple[Any, int]]:
     try:
         if mine:
             ray.init(address=_address(on) or "local", log_to_driver=False, logging_level="CRITICAL", **local)
-        cores = int(ray.cluster_resources()["CPU"])
+        cores = int(ray.cluster_resources().get("CPU", 1))
     except Exception as error:  # of many unrelated types
         raise _unreachable(on, error) from None
     try:

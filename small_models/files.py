@@ -172,6 +172,8 @@ def reason(error: Exception) -> str:
     if isinstance(error, UnicodeError):
         return "a text of it is not UTF-8"
     said = " ".join(str(error).split())
+    if "ignore_mismatched_sizes" in said:  # transformers' advice is an argument of its own
+        return "its weights have other sizes than its config.json says"
     if isinstance(error, TypeError | AttributeError | LookupError) or "<class '" in said:  # in Python's own words
         field = re.search(r"field '(\w+)'", said)
         return f"{f'its field {field[1]}' if field else 'a part of it'} is of another kind than it should be"

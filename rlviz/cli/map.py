@@ -9,6 +9,7 @@ import typer
 
 from rlviz.cli.options import On, Reader, flag, options_of, with_options
 from rlviz.cli.terminal import check_out, check_picture, run_under_a_bar, say
+from rlviz.names import closest
 from rlviz.study.map_settings import AXES, MapSettings, Measure
 
 
@@ -66,7 +67,7 @@ def map_(
 
     check_picture(out, ".html")
     check_out(out)
-    axes = {"x": x.replace("-", "_"), "y": y.replace("-", "_")}
+    axes = {option: closest(option, name.replace("-", "_"), list(AXES)) for option, name in (("x", x), ("y", y))}
     for axis in axes.values():
         if axis in settings:
             raise ValueError(f"{flag(axis)} cannot be given with an axis of that name")

@@ -231,7 +231,7 @@ class RunInspector(anywidget.AnyWidget):
             raise ValueError(
                 "other must learn from what run learns from: one of the two sampled responses, one had pairs"
             )
-        graphs = curves.OF_PAIRS if self._reads[0].is_on_pairs else curves.OF_GROUPS
+        graphs = curves.OF_PAIRS if any(read.is_on_pairs for read in self._reads) else curves.OF_GROUPS
         trained_by = [read.algorithm if isinstance(read.algorithm, PolicyGradient) else None for read in self._reads]
         if [writer.algorithm for writer in self._writers] != trained_by:
             own = [algorithm for algorithm in trained_by if algorithm is not None]

@@ -408,6 +408,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
     const told = recorded();
     for (const part of [board, bar, about, tries]) part.hidden = Boolean(told);
     tape.hidden = !told;
+    tape.replaceChildren(); // a run that plays there stops
     if (!told) return false;
     const { name, text, links } = told, note = html("p"), home = html("div");
     say(said, text);

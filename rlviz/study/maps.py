@@ -145,12 +145,15 @@ def axis_values(option: str, name: str, count: int, values: Sequence[float] | No
     Whole ones all differ, and may end above the range. option: x or y, for refusals. Raises ValueError for a setting that
     cannot be an axis, and for values that do not grow.
     """
-    axis = AXES[closest(option, name, list(AXES))]
+    name = closest(option, name, list(AXES))
+    axis = AXES[name]
     is_whole = isinstance(declarations(MapSettings)[name].default, int)
     if values is not None:
         if not values or any(not a < b for a, b in pairwise(values)):
             raise ValueError(f"{option}_values must grow from one to the next; got {', '.join(map(str, values))}")
-        return tuple(int(value) if is_whole and value == int(value) else value for value in values)
+        return tuple(
+            int(value) if is_whole and math.isfinite(value) and value == int(value) else value for value in values
+        )
     check_number("cells", count, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", whole=True)
     spaced = (np.geomspace if axis.by_factors else np.linspace)(axis.low, axis.high, count)
     if not is_whole:
@@ -210,6 +213,7 @@ def regime_map(
     """
     pair = check_tabular("algorithm", algorithm), check_tabular("against", against)
     check_where(jobs, on)
+    x, y = closest("x", x, list(AXES)), closest("y", y, list(AXES))
     if x == y:
         raise ValueError(f"x and y must be two settings; both are {x}")
     columns, rows = axis_values("x", x, cells[0], x_values), axis_values("y", y, cells[1], y_values)
@@ -297,11 +301,13 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
         x, y = frame.columns[:2]
         if not {x, y} <= {*AXES} or {"measure", *NUMBERS, *NAMES, *declarations(MapSettings)} - {*frame.columns}:
             raise ValueError(which)
+        frame[[x, y, *NUMBERS]].astype(float)  # words there are refused
     except (OSError, ValueError):
         raise ValueError(
             f"which must be one of {', '.join(SHIPPED)}, or a file ending in .csv that this version's `rlviz map` made; "
             f"{nearest(str(which)[:100], list(SHIPPED))}got {shown(which)}"
         ) from None
+    frame = frame.drop_duplicates([x, y, "measure"])  # two commands may have done a cell at once
     whole = frame.groupby([x, y])["measure"].transform("size") == len(MEASURES)
     return sorted_cells(frame[whole])
 
@@ -309,7 +315,7 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
 def _read(which: str | os.PathLike[str]) -> pd.DataFrame:
     path = FOLDER / f"{which}.csv.gz" if which in SHIPPED else Path(which)
     raw = path.read_bytes()
-    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    text = (gzip.decompress(raw) if which in SHIPPED else raw).decode()
     return pd.read_csv(
         io.StringIO(text[: text.rfind("\n") + 1]), engine="python"
     )  # which reads each number to its last digit
