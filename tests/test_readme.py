@@ -37,9 +37,7 @@ def test_ci_runs_the_two_commands_of_the_readme():
     assert "README.md" in (ROOT / ".ci" / "run").read_text()
 
 
-@pytest.mark.parametrize(
-    "code", PYTHON, ids=[re.search(r"class (\w+)|def (\w+)|for (\w+)", code)[0] for code in PYTHON]
-)
+@pytest.mark.parametrize("code", PYTHON, ids=[code.splitlines()[-1] for code in PYTHON])
 def test_the_code_runs(code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for logger in ("wandb", "torch.utils.tensorboard"):  # which are not rlviz's packages

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,6 +18,9 @@ from rlviz.page.tracing import Curve
 from rlviz.pictures.idea import Idea, explorer
 from rlviz.study.map_settings import AXES
 from rlviz.study.maps import NUMBERS, SHIPPED, read_map
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FIRST = next(iter(SHIPPED))
 ITS_OWN = "its own"
@@ -80,7 +83,7 @@ def map_data(which: str | pd.DataFrame, measure: str) -> dict[str, Any]:
     x, y = frame.columns[:2]
     columns, rows = sorted(frame[x].unique()), sorted(frame[y].unique())
     cells = frame[frame["measure"] == name].set_index([y, x])[[*NUMBERS]]
-    cells = cells.reindex(pd.MultiIndex.from_product([rows, columns]))
+    cells = cells.reindex(list(product(rows, columns)))
     plan, words, is_small = frame.iloc[0], WORDS[name], max(len(columns), len(rows)) <= MOST_WRITTEN
     more, less, unsure = ((cells["sign"] == sign).sum() for sign in (1, -1, 0))
     rate = "" if "lr" in (x, y) else f" {plan['lr']:g}"

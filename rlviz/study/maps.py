@@ -17,10 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from rlviz.algorithms.base import GroupPolicyGradient
@@ -35,7 +34,10 @@ from rlviz.study.map_settings import AXES, MapSettings, Measure
 from rlviz.study.runner import Running, check_where
 from rlviz.tabular import TableTask, at_accuracy, steps_to, train_table
 from rlviz.training.files import append_line, write_text
-from small_models.checks import check_number, checked, shown
+from small_models.checks import check_number, check_type, checked, shown
+
+if TYPE_CHECKING:
+    import pandas as pd  # half a second, for which no picture waits that is not of it
 
 Array = NDArray[np.float64]
 Place = tuple[float, float]  # a cell: its values of x and y
@@ -238,6 +240,8 @@ class MapRun(Running[Cell, Place]):
         super().__init__(grid, places(self.frames[0]), jobs=jobs, on=on)
 
     def keep(self, place: Place, rows: list[dict[str, Any]]) -> tuple[Place, bool]:
+        import pandas as pd
+
         self.frames.append(pd.DataFrame(rows))
         if self.file is not None:
             append_line(self.file, csv_text(self.frames[-1], header=False).removesuffix("\n"))
@@ -245,12 +249,16 @@ class MapRun(Running[Cell, Place]):
 
     def result(self) -> pd.DataFrame:
         """Run what is left, and return the frame."""
+        import pandas as pd
+
         self.finish()
         return sorted_cells(pd.concat([frame for frame in self.frames if len(frame)]))
 
 
 def rows_before(grid: Sequence[Cell], file: Path | None) -> pd.DataFrame:
     """Return the rows that the file has, and begin it where it is not there. Raises ValueError where it is another map's."""
+    import pandas as pd
+
     axes, plan = grid[0].axes, grid[0].plan
     empty = pd.DataFrame(columns=[*axes, "measure", *NUMBERS, *plan])
     if file is None:
@@ -290,12 +298,14 @@ def csv_text(frame: pd.DataFrame, *, header: bool = True) -> str:
     return frame.to_csv(index=False, header=header, na_rep="nan", lineterminator="\n")
 
 
-@checked
 def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
     """Return the frame of a map that comes with rlviz, by its name, or of a CSV file of `rlviz map` or `regime_map`.
 
     A frame is returned as it is, and a cell that a power cut has torn left out. Raises ValueError where there is no such map.
     """
+    import pandas as pd
+
+    check_type("which", which, str | os.PathLike | pd.DataFrame)
     try:
         frame = which if isinstance(which, pd.DataFrame) else _read(which)
         x, y = frame.columns[:2]
@@ -313,6 +323,8 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
 
 
 def _read(which: str | os.PathLike[str]) -> pd.DataFrame:
+    import pandas as pd
+
     path = FOLDER / f"{which}.csv.gz" if which in SHIPPED else Path(which)
     raw = path.read_bytes()
     text = (gzip.decompress(raw) if which in SHIPPED else raw).decode()
