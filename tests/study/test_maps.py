@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from rlviz import DCPO, DR_GRPO, GRPO, PPO, TableTask, train_table
 from rlviz.algorithms import TIS
 from rlviz.cli import app
-from rlviz.pieces.aggregation import token_mean
+from rlviz.pieces.aggregation import sequence_sum, token_mean
 from rlviz.study import MapSettings, borrow, read_map, regime_map
 from rlviz.study.maps import FOLDER, SHIPPED, axis_values, compare_replicas, csv_text, table_task
 
@@ -215,3 +215,9 @@ def test_only_the_borrowed_slots_are_the_other_s():
     assert found.slots() == expected and found.name == "GRPO with Dr.GRPO's advantage and bounds"
     with pytest.raises(ValueError, match="slot 'bound' is not known; did you mean bounds"):
         borrow(DCPO, FREE, ["bound"])
+
+
+def test_algorithms_that_differ_in_their_aggregation_alone_learn_the_same():
+    """All responses of a table have the same length, so another aggregation would only be another learning rate."""
+    frame = regime_map(GRPO, replace(GRPO, aggregate=sequence_sum), cells=(1, 1), settings=QUICK).result()
+    assert (frame[["mine", "other"]].nunique(axis=1) <= 1).all() and (frame["mine"] == frame["other"]).any()
