@@ -21,6 +21,7 @@ from .length import explore_length as explore_length
 from .loop import explore_loop as explore_loop
 from .map import explore_map as explore_map
 from .mismatch import explore_mismatch as explore_mismatch
+from .multiples import small_multiples as small_multiples
 from .overlong import explore_overlong as explore_overlong
 from .pass_at_k import explore_pass_at_k as explore_pass_at_k
 from .process import explore_process as explore_process

@@ -25,7 +25,7 @@ from rlviz.algorithms.base import with_tensors
 from rlviz.markup import Markup
 from rlviz.names import nearest
 from rlviz.page.image import png
-from rlviz.page.names import Names, drawn
+from rlviz.page.names import Names, drawn, formatted
 from rlviz.page.paper import draw
 from rlviz.page.picture import Beside, Choice, Draws, Picture, Slider
 from rlviz.page.tracing import CannotTrace, Curve, Program, evaluate, trace
@@ -448,6 +448,27 @@ class Explorer(View):
         member = self._members[self.values["algorithm"]]
         changed = {n: self.values[n] for n, own in algorithms.own(member).items() if self.values[n] != own[0]}
         return member.with_parameters(**changed) if changed else member
+
+    @property
+    def setting(self) -> str:
+        """What is on show: the algorithm with its parameters, and each control that is not as the picture begins.
+
+        Such as "GRPO · ε low 0.2 · ε high 0.28 · old probability 0.1".
+        """
+        algorithms, defaults, names = self.idea.algorithms, self._given["call"]["defaults"], self.names()
+        own = algorithms.own(self._members[self.values["algorithm"]]) if algorithms else {}
+        parts: list[str] = []
+        for name, value in self.values.items():
+            control = self.idea.controls[name]
+            if name == "algorithm":
+                parts.append(value)
+            elif isinstance(control, Beside) or not names.holds(control.when):
+                continue
+            elif name in own or (value != defaults[name] and not (algorithms and name in algorithms.parameters)):
+                numbers = value if isinstance(value, list) else [value]
+                words = ", ".join(one if isinstance(one, str) else formatted(one, "g") for one in numbers)
+                parts.append(f"{control.label} {words}")
+        return " · ".join(parts)
 
     @property
     def title(self) -> str:
