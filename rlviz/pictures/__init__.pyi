@@ -13,8 +13,9 @@ from .coin import explore_coin as explore_coin
 from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
 from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
+from .explore import Explorer as Explorer
 from .gae import explore_gae as explore_gae
-from .idea import Explorer as Explorer, explorer as explorer
+from .idea import explorer as explorer
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve
 from .length import explore_length as explore_length

@@ -14,7 +14,7 @@ from rlviz.page.names import Names
 from rlviz.page.paper import draw_panel
 from rlviz.page.picture import Panel
 from rlviz.page.style import TEXT, new_figure
-from rlviz.pictures.idea import Explorer
+from rlviz.pictures.explore import Explorer
 from small_models.checks import shown
 
 WIDTH, HEIGHT = 3.8, 3.3  # inches, of a panel of the usual size
