@@ -80,7 +80,7 @@ def command_of(name: str) -> Any:
 def on_paper(idea: Any, arguments: dict[str, Any], *, several: bool) -> tuple[Any, str]:
     """Return a figure of the explorer's picture and its words: at these arguments, or at each of its named settings."""
     from rlviz.page.paper import draw_each
-    from rlviz.pictures.idea import Explorer
+    from rlviz.pictures.explore import Explorer
 
     if not several:
         explorer = Explorer(idea, arguments)

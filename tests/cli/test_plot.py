@@ -79,7 +79,7 @@ def test_a_picture_is_a_file_of_the_kind_that_its_name_says(kind, start, extra, 
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_every_argument_can_be_said_on_the_command_line(name, tmp_path, monkeypatch):
     """Each option, given its own default as the help has it, is read back as that; a menu's choices are listed."""
-    monkeypatch.setattr("rlviz.pictures.idea.Explorer.figure", lambda explorer: None)
+    monkeypatch.setattr("rlviz.pictures.explore.Explorer.figure", lambda explorer: None)
     monkeypatch.setattr("rlviz.page.style.save_figure", lambda *_, **__: None)
     explorer, given, shown = find_explorer(name)(), [], help_of(name)
     for argument, parameter in inspect.signature(find_explorer(name)).parameters.items():

@@ -29,7 +29,8 @@ from rlviz.page.paper import shown, ticks_of
 from rlviz.page.picture import Beside, Choice, Draws, Line, Slider
 from rlviz.page.style import COLOURS
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.idea import Explorer, Idea, keys_of
+from rlviz.pictures.explore import Explorer
+from rlviz.pictures.idea import Idea, keys_of
 from rlviz.pictures.shipped import shipped, traced
 from tests.page.programs import needs_node, run
 
