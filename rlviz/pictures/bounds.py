@@ -205,7 +205,7 @@ BOUNDS = Picture(
             "upper",
             Rule("low_at_1", axis="y", dash="1 5", width=1, drag="eps_low", when="low_at_1"),
             Rule("high_at_1", axis="y", dash="1 5", width=1, drag="eps_high", when="high_at_1"),
-            at="{low_at:r} and {high_at:r}",
+            at="limits {low_at:r} and {high_at:r}",
         ),
     ),
     controls={
@@ -236,7 +236,7 @@ explore_bounds = explorer(
     fixed={"run": token_data},
     free=True,
     named={
-        "DCPO and DAPO, a rare token": {},
+        "a rare token": {},
         "a common token": {"old_prob": 0.9},
         "linear axes": {"scale": "linear", "old_prob": 0.1},
         "GRPO": {"algorithm": GRPO, "beside": ()},

@@ -117,7 +117,7 @@ def _advantages(rule: GroupPolicyGradient, rewards: Tensor, in_loss: Tensor) -> 
 
 
 LENGTH = Axis("length, tokens, if not cut off", 0, LONGEST + 0.5, ticks=tuple(range(0, 29, 4)))
-ENDS = Span("edge", LONGEST + 0.5, label="cut off, wrong", direct=True), Rule("edge", dash="", drag="max_length")
+ENDS = Span("edge", LONGEST + 0.5, label="cut off", direct=True), Rule("edge", dash="", drag="max_length")
 OVERLONG = Picture(
     title="What is done about responses that grow too long?",
     look="Drag the edge at which the sampler cuts, or the place from which length is punished.",
@@ -131,7 +131,7 @@ OVERLONG = Picture(
             Axis("reward R", "lowest_R", "highest_R"),
             (
                 *ENDS,
-                Rule("start", drag="cache", label="punished from here", direct=True, when="is_soft"),
+                Rule("start", drag="cache", label="punished", direct=True, when="is_soft"),
                 Rule(0, axis="y", dash="", width=1),
                 Line("at", "plain", width=5, colour="grey", label="without", direct=True),
                 Line("at", "own", "6 4", colour="green", label="its own", direct=True, when="own_differs"),
@@ -145,7 +145,7 @@ OVERLONG = Picture(
             Axis("advantage A", "lowest_A", "highest_A"),
             (
                 *ENDS,
-                Rule("mean_length", drag="mean_length", label="mean length", direct=True),
+                Rule("mean_length", drag="mean_length", label="mean", direct=True),
                 Rule(0, axis="y", dash="", width=1),
                 Bars("lengths", "after", where="right", when="has_right", label="right: A"),
                 Bars(

@@ -60,7 +60,6 @@ def test_standardisation_is_blind_to_affine_changes():
     # none is cut at 9 on average, the longest having 16: .9 · correct + .1 · well formed is .9 R + .1
     A = outputs(DUPO, shaping="own", mean_length=9)
     np.testing.assert_allclose(A("after"), A("before"), atol=1e-5)
-    assert np.abs(outputs(DUPO, shaping="own")("after") - outputs(DUPO)("before")).max() > 0.1  # a cut one has no form
 
 
 def test_a_shape_of_one_s_own_gets_what_it_asks_for():

@@ -367,7 +367,7 @@ def test_a_rule_of_one_s_own_is_traced_or_computed_by_the_kernel():
         explorer = rlviz.explore_clip(replace(GRPO, name="Mine | <b>", bounds=rule), old_prob=0.1)
         variant = explorer.given()["variants"]["Mine ¦ <b>"]
         assert (variant["program"] is not None) == traced_
-        assert "until its ratio is 1.50" in explorer.conclusion
+        assert "above ratio 1.50" in explorer.conclusion
         answer = explorer._computed("Mine ¦ <b>", {**explorer.values, "old_prob": 0.9})
         upper = float(answer["outputs"]["upper"]["data"][0])
         assert upper == (1.5 if traced_ else 1.2)
