@@ -67,7 +67,7 @@ class TableRule:
         chosen = None
         if self.algorithm.can.choose is not None:
             chosen = torch.vmap(self.algorithm.can.choose)(advantages, old_logp, mask).reshape(shape)
-        return Batch(*columns, chosen=chosen), history
+        return replace(Batch(*columns), chosen=chosen), history
 
     def _judge(self, groups: list[Tensor], history: Tensor) -> tuple[Tensor, Tensor]:
         """Return advantages, and the history after them, of rewards and tokens' numbers, each [R, K, …]."""
