@@ -13,14 +13,16 @@ from .coin import explore_coin as explore_coin
 from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
 from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
+from .explore import Explorer as Explorer
 from .gae import explore_gae as explore_gae
-from .idea import Explorer as Explorer, explorer as explorer
+from .idea import explorer as explorer
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve
 from .length import explore_length as explore_length
 from .loop import explore_loop as explore_loop
 from .map import explore_map as explore_map
 from .mismatch import explore_mismatch as explore_mismatch
+from .multiples import small_multiples as small_multiples
 from .overlong import explore_overlong as explore_overlong
 from .pass_at_k import explore_pass_at_k as explore_pass_at_k
 from .process import explore_process as explore_process

@@ -28,7 +28,7 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.script import classic, script
 from rlviz.page.tracing import Curve, Program, trace
-from rlviz.pictures.idea import RANGES, range_of
+from rlviz.pictures.parameters import RANGES, range_of
 from rlviz.pictures.table import has_groups
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
