@@ -126,15 +126,15 @@ class Claim:
 
 def counts(effects: Sequence[Effect], notes: Sequence[str] = ()) -> str:
     """Return how many effects had which outcome: "2 of 3 measured parts seen, 1 reversed; 1 arithmetic"."""
-    found = [effect.outcome for effect in effects]
+    outcomes = [effect.outcome for effect in effects]
     measured = sum(effect.kind == MEASURED for effect in effects)
     seen = (
-        f"{found.count(SEEN)} of {measured} measured part{'s' * (measured != 1)} seen"
+        f"{outcomes.count(SEEN)} of {measured} measured part{'s' * (measured != 1)} seen"
         if measured
         else "nothing measured"
     )
-    others = [f"{found.count(outcome)} {outcome}" for outcome in OUTCOMES[1:] if outcome in found]
-    tags = {ARITHMETIC: found.count(ARITHMETIC), NOT_TESTABLE: len(notes)}
+    others = [f"{outcomes.count(outcome)} {outcome}" for outcome in OUTCOMES[1:] if outcome in outcomes]
+    tags = {ARITHMETIC: outcomes.count(ARITHMETIC), NOT_TESTABLE: len(notes)}
     return "; ".join([", ".join([seen, *others]), *(f"{count} {tag}" for tag, count in tags.items() if count)])
 
 
