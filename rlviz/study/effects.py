@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -145,28 +144,36 @@ def table(effects: Sequence[Effect]) -> pd.DataFrame:
 
 
 def forest(claim: Claim, effects: Sequence[Effect]) -> Figure:
-    """Draw each measured effect ÷ its smallest effect of interest: a dot per seed, mean ± 2 standard errors, and the outcome.
+    """Draw a row for each effect: if measured, a dot per seed and mean ± 2 standard errors, ÷ its smallest effect of interest.
 
-    The axis is linear to ± 2 and logarithmic beyond; in the grey band an effect is too small to matter. Effects without a
-    value in any seed are not drawn.
+    The axis is linear to ± 2 and logarithmic beyond; in the grey band an effect is too small to matter. At the right stand
+    the mean and the outcome.
     """
-    drawn = [effect for effect in effects if effect.kind == MEASURED and effect.known]
-    figure = new_figure(12, 2.2 + 0.55 * len(drawn))
+    figure = new_figure(13, 2.0 + 0.6 * len(effects))
     ax = figure.add_subplot()
     ax.axvspan(-1, 1, color=FAINT)
     ax.axvline(0, color=GREY, linewidth=1)
-    for row, effect in enumerate(drawn):
-        colour, unit, interval = COLOURS.get(effect.outcome, GREY), effect.smallest, effect.interval
-        ax.plot(np.array(effect.known) / unit, [row] * len(effect.known), "o", color=colour, alpha=0.5, markersize=8)
-        ax.plot([interval.low / unit, interval.high / unit], [row, row], color="black", linewidth=LINE)
-        ax.plot(effect.mean / unit, row, "|", color="black", markersize=16, markeredgewidth=LINE)
-        ax.annotate(
-            effect.outcome, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=TEXT, color=colour
-        )
+    for row, effect in enumerate(effects):
+        colour, words = COLOURS.get(effect.outcome, "0.35"), f"{effect.mean:+.3g}  {effect.outcome}"
+        if effect.kind == MEASURED:
+            unit, interval = effect.smallest, effect.interval
+            ax.plot(
+                [value / unit for value in effect.known],
+                [row] * len(effect.known),
+                "o",
+                color=colour,
+                alpha=0.5,
+                markersize=9,
+            )
+            ax.plot([interval.low / unit, interval.high / unit], [row, row], color="black", linewidth=LINE)
+            ax.plot(effect.mean / unit, row, "|", color="black", markersize=18, markeredgewidth=LINE)
+        ax.text(1.01, row, words, transform=ax.get_yaxis_transform(), va="center", fontsize=TEXT, color=colour)
     ax.set_xscale("symlog", linthresh=2)
+    low, high = ax.get_xlim()
+    ax.set_xlim(min(low, -2), max(high, 2))
     ax.xaxis.set_major_formatter("{x:g}")
-    ax.set_ylim(len(drawn) - 0.5, -0.5)
+    ax.set_ylim(len(effects) - 0.5, -0.5)
     dress(ax, title="", x="effect ÷ smallest effect of interest (grey: too small to matter)", y="")
-    ax.set_yticks(range(len(drawn)), [fill(effect.words, 50) for effect in drawn])
-    figure.suptitle(fill(claim.says, 90), fontsize=TEXT + 1)
+    ax.set_yticks(range(len(effects)), [fill(effect.words, 52) for effect in effects])
+    figure.suptitle(fill(claim.says, 95), fontsize=TEXT + 1)
     return figure
