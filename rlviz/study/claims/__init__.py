@@ -1,15 +1,16 @@
-"""The sources' claims, tested on small models: a file a claim, a verdict that is computed, `rlviz experiment` to run them.
+"""The sources' claims, tested on small models: a module each with `CLAIM = Claim(...)`; `rlviz experiment` runs them.
 
-A file says CLAIM, SOURCE and SECONDS, has the functions `trial` and `judge`, and lists its PANELS, all as `Claim` describes them.
-Its name in `NAMES`, which the list and the table of verdicts follow in order, is all else that a claim needs to be run.
+`NAMES` lists the modules, in the order of the list and of the table of verdicts.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
+import pandas as pd
+
 from rlviz.names import closest
-from rlviz.study.claim import Claim
+from rlviz.study.effects import Claim, Effect, arithmetic
 
 NAMES = (
     "starved",
@@ -38,9 +39,25 @@ NAMES = (
 
 
 def _of_module(name: str) -> Claim:
-    """Return the claim that the file of this name declares."""
-    of = import_module(f"{__name__}.{name}")
-    return Claim(name, of.CLAIM, of.SOURCE, of.SECONDS, of.trial, of.judge, of.PANELS)
+    """Return the claim that the file of this name declares. Until all are converted, an old one is read as a new one."""
+    module = import_module(f"{__name__}.{name}")
+    if isinstance(module.CLAIM, Claim):
+        return module.CLAIM
+    from rlviz.study.verdict import Arithmetic, Part
+
+    def effects(frame: pd.DataFrame) -> list[Effect]:
+        said = [part for part in module.judge(frame).said if isinstance(part, Part | Arithmetic)]
+        return [
+            Effect(part.words, part.values, part.smallest, part.claimed)
+            if isinstance(part, Part)
+            else arithmetic(part.words, part.values)
+            for part in said
+        ]
+
+    def numbers(frame: pd.DataFrame) -> list[str]:
+        return [line for part in module.judge(frame).said if isinstance(part, str) for line in part.split("; ")]
+
+    return Claim(name, module.CLAIM, module.SOURCE, module.SECONDS, module.trial, effects, (), numbers)
 
 
 CLAIMS: tuple[Claim, ...] = tuple(map(_of_module, NAMES))

@@ -8,18 +8,12 @@ import pandas as pd
 import torch
 
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.study.claim import Panel
-from rlviz.study.frames import doublings, in_words, scaled
+from rlviz.study.effects import Claim, Effect, arithmetic
+from rlviz.study.frames import log2_ratio, scaled
 from rlviz.study.trials import FREE, SMALL, logp_under, warmed_up
-from rlviz.study.verdict import Arithmetic, Part, Verdict, judged
 from rlviz.training import train
 from small_models.sampling import sample
 from small_models.tasks import Ramble
-
-CLAIM = "A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean tames it."
-SOURCE = "GSPO, arXiv 2507.18071"
-SECONDS = 15
-SMALLEST = 0.1  # of a log2: seven per cent of a spread
 
 TOKEN, PRODUCT, GEOMETRIC = "one token", "product", "geometric mean"
 LENGTHS = (1, 2, 3, 4, 6, 8, 10)
@@ -50,32 +44,31 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare ten tokens with one, and the geometric mean of ten with a single one of them."""
-    arms = (TOKEN, PRODUCT, GEOMETRIC)
-    growth = {arm: doublings(frame, "spread", 10, 1, by="length", arm=arm) for arm in arms}
-    narrower = doublings(frame, "spread", TOKEN, GEOMETRIC, length=10)
-    changes = in_words({arm: 2 ** of.mean() for arm, of in growth.items()}, "×{:.2f}")
-    return judged(
-        Part(
+def effects(frame: pd.DataFrame) -> list[Effect]:
+    """Compare ten tokens with one, and the geometric mean of ten with a single one of them.
+
+    A token's ratio has no length: what is tested is the product of a response's ratios, which is the response's weight. Tokens
+    that moved alike and independently would widen the product √10 times.
+    """
+    return [
+        Effect(
             "log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1",
-            growth[PRODUCT],
-            SMALLEST,
-        ).titled("spread", "the product of 10 tokens' ratios spreads [more|less] than 1 token's, {}", base=2),
-        Arithmetic("log2 of how much narrower their geometric mean's is than one token's", narrower).titled(
-            "spread", "their geometric mean spreads [less|more], {}", base=2
+            log2_ratio(frame, "spread", 10, 1, by="length", arm=PRODUCT),
+            0.1,
         ),
-        "a token's own ratio has no length: tested is the product of a response's, which is the response's weight",
-        f"from 1 token to 10 of the same responses the spread changes: {changes}",
-        f"tokens that moved alike and independently would give ×1.00, ×{10**0.5:.2f}, ×{10**-0.5:.2f}",
-    )
-
-
-PANELS = [
-    [
-        Panel(
-            "spread", "spread", "std of the log ratio after 8 updates, nats", x="length",
-            axes={"yscale": "log", "xlabel": "first tokens of the response"},
-        )
+        arithmetic(
+            "log2 of how much narrower their geometric mean's is than one token's",
+            log2_ratio(frame, "spread", TOKEN, GEOMETRIC, length=10),
+        ),
     ]
-]  # fmt: skip
+
+
+CLAIM = Claim(
+    name="ratio_variance",
+    says="A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean "
+    "tames it.",
+    source="GSPO, arXiv 2507.18071",
+    seconds=15,
+    trial=trial,
+    effects=effects,
+)
