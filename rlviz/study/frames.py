@@ -64,14 +64,3 @@ def means(frame: pd.DataFrame, column: str, digits: int = 2) -> str:
 def scaled(count: float, scale: float, least: int = 1) -> int:
     """Return round(count · scale), but at least `least`."""
     return max(least, round(count * scale))
-
-
-# until every claim is converted
-after, times, doublings = late, ratio, log2_ratio
-
-
-def minus(frame: pd.DataFrame, y: str, base: str, on: Sequence[str] = ("seed",)) -> pd.DataFrame:
-    """Return the rows with a column less that of the arm `base` in the row that has the same in `on`; NaN for `base` itself."""
-    of_base = frame.loc[frame["arm"] == base, [*on, y]]
-    both = frame.merge(of_base, on=list(on), how="left", suffixes=("", "_of_base"))
-    return both.assign(**{y: (both[y] - both[f"{y}_of_base"]).where(both["arm"] != base)})

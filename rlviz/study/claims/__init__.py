@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-import pandas as pd
-
 from rlviz.names import closest
-from rlviz.study.effects import Claim, Effect, arithmetic
+from rlviz.study.effects import Claim
 
 NAMES = (
     "starved",
@@ -38,29 +36,7 @@ NAMES = (
 )
 
 
-def _of_module(name: str) -> Claim:
-    """Return the claim that the file of this name declares. Until all are converted, an old one is read as a new one."""
-    module = import_module(f"{__name__}.{name}")
-    if isinstance(module.CLAIM, Claim):
-        return module.CLAIM
-    from rlviz.study.verdict import Arithmetic, Part
-
-    def effects(frame: pd.DataFrame) -> list[Effect]:
-        said = [part for part in module.judge(frame).said if isinstance(part, Part | Arithmetic)]
-        return [
-            Effect(part.words, part.values, part.smallest, part.claimed)
-            if isinstance(part, Part)
-            else arithmetic(part.words, part.values)
-            for part in said
-        ]
-
-    def numbers(frame: pd.DataFrame) -> list[str]:
-        return [line for part in module.judge(frame).said if isinstance(part, str) for line in part.split("; ")]
-
-    return Claim(name, module.CLAIM, module.SOURCE, module.SECONDS, module.trial, effects, (), numbers)
-
-
-CLAIMS: tuple[Claim, ...] = tuple(map(_of_module, NAMES))
+CLAIMS: tuple[Claim, ...] = tuple(import_module(f"{__name__}.{name}").CLAIM for name in NAMES)
 
 
 def find_claim(name: str) -> Claim:
