@@ -137,12 +137,6 @@ def counts(effects: Sequence[Effect], notes: Sequence[str] = ()) -> str:
     return "; ".join([", ".join([seen, *others]), *(f"{count} {tag}" for tag, count in tags.items() if count)])
 
 
-def table(effects: Sequence[Effect]) -> pd.DataFrame:
-    """Return a row for each effect: its words, mean, interval (low, high), smallest effect of interest and outcome."""
-    rows = [(e.words, e.mean, e.interval.low, e.interval.high, e.smallest, e.outcome) for e in effects]
-    return pd.DataFrame(rows, columns=["effect", "mean", "low", "high", "smallest", "outcome"])
-
-
 def forest(claim: Claim, effects: Sequence[Effect]) -> Figure:
     """Draw a row for each effect: if measured, a dot per seed and mean ± 2 standard errors, ÷ its smallest effect of interest.
 

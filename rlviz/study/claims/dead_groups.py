@@ -42,16 +42,14 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     middle = plain["dead"].where(plain["accuracy"].between(0.3, 0.7))
     end = plain["dead"].where(plain["accuracy"] > 0.9)
     plain = plain.assign(middle=middle, end=end)
+    wasted, used = by_seed(plain, "end") - by_seed(plain, "middle"), gap(past, "contributing", MEMORY, NOTHING)
     return [
         arithmetic(
-            "share of wasted groups at accuracy above .9, minus at .3 to .7, p to the G and (1 − p) to the G",
-            by_seed(plain, "end") - by_seed(plain, "middle"),
+            "share of wasted groups at accuracy above .9, minus at .3 to .7, p to the G and (1 − p) to the G", wasted
         ),
         arithmetic("dynamic sampling's further rollouts, in batches a step", gap(past, "price", DYNAMIC, NOTHING)),
         arithmetic("duplication's repeated share of the batch", by_seed(past, "repeats", arm=TWICE)),
-        Effect(
-            "share of responses that SAS makes use of beyond GRPO's", gap(past, "contributing", MEMORY, NOTHING), 0.05
-        ),
+        Effect("share of responses that SAS makes use of beyond GRPO's", used, 0.05),
     ]
 
 

@@ -41,14 +41,10 @@ def speed_up(frame: pd.DataFrame, goal: float = GOAL) -> pd.Series:
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
-    return [
-        Effect(
-            f"log2 of dynamic sampling's time over DUPO's (claimed: 1 to 1.6) where a round waits as long as {LATENCY:g} updates",
-            speed_up(frame),
-            0.1,
-            claimed=1,
-        )
-    ]
+    words = (
+        "log2 of dynamic sampling's time over DUPO's (claimed: 1 to 1.6) where a round waits as long as {:g} updates"
+    )
+    return [Effect(words.format(LATENCY), speed_up(frame), 0.1, claimed=1)]
 
 
 def numbers(frame: pd.DataFrame) -> list[str]:

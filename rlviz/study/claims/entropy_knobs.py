@@ -66,6 +66,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
+    cost = gap(frame, "accuracy", PLAIN, BONUS, bench=MANY)
     return [
         *(
             Effect(
@@ -76,11 +77,7 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
             for bench in (FOUR, ONE)
             for knob in list(MILD)[1:]
         ),
-        Effect(
-            f"accuracy that {BONUS} costs among 1000 actions",
-            gap(frame, "accuracy", PLAIN, BONUS, bench=MANY),
-            0.02,
-        ),
+        Effect(f"accuracy that {BONUS} costs among 1000 actions", cost, 0.02),
     ]
 
 

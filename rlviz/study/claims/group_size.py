@@ -52,10 +52,8 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def slopes(measured: pd.DataFrame, column: str) -> pd.Series:
     """Return for each seed the slope of log error by log G."""
-    fits = {
-        seed: np.polyfit(np.log(part["size"]), np.log(part[column]), 1)[0] for seed, part in measured.groupby("seed")
-    }
-    return pd.Series(fits)
+    logs = measured.assign(size=np.log(measured["size"]), error=np.log(measured[column]))
+    return pd.Series({seed: np.polyfit(rows["size"], rows["error"], 1)[0] for seed, rows in logs.groupby("seed")})
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
@@ -66,19 +64,14 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
 
     measured, trained = (select(frame, arm=arm) for arm in ("measured", "trained"))
     end = trained[trained["step"] > trained["step"].max() - 10]
+    near_mean, near_advantage = nearness("mean_error"), nearness("advantage_error")
+    better = {size: gap(end, "accuracy", size, 2, by="size") for size in (8, 32)}
     return [
-        arithmetic(
-            f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½",
-            nearness("mean_error"),
-        ),
-        Effect("the same of a right response's advantage", nearness("advantage_error"), 0.01),
+        arithmetic(f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½", near_mean),
+        Effect("the same of a right response's advantage", near_advantage, 0.01),
         *(
-            Effect(
-                f"accuracy over the last ten steps, with as many responses, G {size} minus G 2",
-                gap(end, "accuracy", size, 2, by="size"),
-                0.02,
-            )
-            for size in (8, 32)
+            Effect(f"accuracy over the last ten steps, with as many responses, G {size} minus G 2", values, 0.02)
+            for size, values in better.items()
         ),
         arithmetic("share of groups all alike, G 2 minus G 16", gap(measured, "equal", 2, 16, by="size")),
     ]

@@ -68,11 +68,9 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     return [
         *(
             Effect(
-                f"log2 of {other}'s noise over k3's, {step} steps after the start",
-                log2_ratio(look, "noise", other, "k3"),
-                0.1,
+                f"log2 of {k}'s noise over k3's, {step} steps after the start", log2_ratio(look, "noise", k, "k3"), 0.1
             )
-            for other in ("k1", "k2")
+            for k in ("k1", "k2")
             for step, look in looks
         ),
         arithmetic("error of k3's mean gradient over the KL's gradient", by_seed(frame, "gradient_error", arm="k3")),

@@ -50,27 +50,15 @@ def to_goal(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
+    slower = log2_ratio(to_goal(frame), "step", "GRPO", "ECHO")
+    later = gap(late(frame, 0.74), ACCURACY, "ECHO", "GRPO")
+    known = gap(frame, "alone", "ECHO", "GRPO", world=KNOWN)
+    unknown = by_seed(frame, "alone", arm="ECHO", world=UNKNOWN) - CHANCE
     return [
-        Effect(
-            f"log2 of GRPO's steps to accuracy {GOAL:g} over ECHO's",
-            log2_ratio(to_goal(frame), "step", "GRPO", "ECHO"),
-            0.2,
-        ),
-        Effect(
-            "accuracy over the last quarter, ECHO above GRPO",
-            gap(late(frame, 0.74), ACCURACY, "ECHO", "GRPO"),
-            0.05,
-        ),
-        Effect(
-            "accuracy without the tool where its table is one, ECHO above GRPO",
-            gap(frame, "alone", "ECHO", "GRPO", world=KNOWN),
-            0.05,
-        ),
-        Effect(
-            "accuracy without the tool in tables never seen, ECHO above chance",
-            by_seed(frame, "alone", arm="ECHO", world=UNKNOWN) - CHANCE,
-            0.05,
-        ),
+        Effect(f"log2 of GRPO's steps to accuracy {GOAL:g} over ECHO's", slower, 0.2),
+        Effect("accuracy over the last quarter, ECHO above GRPO", later, 0.05),
+        Effect("accuracy without the tool where its table is one, ECHO above GRPO", known, 0.05),
+        Effect("accuracy without the tool in tables never seen, ECHO above chance", unknown, 0.05),
     ]
 
 

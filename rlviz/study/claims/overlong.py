@@ -30,7 +30,8 @@ ARMS = {
     TWICE: replace(PLAIN_GRPO, shape=SoftOverlongPunishment(ROOM, CACHE)),
     FILTER: replace(PLAIN_GRPO, shape=OverlongFilter()),
 }
-COLUMNS = ("held_out_accuracy", "accuracy", "response_length", "truncated")
+ACCURACY = "held_out_accuracy"
+COLUMNS = (ACCURACY, "accuracy", "response_length", "truncated")
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
@@ -42,20 +43,13 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
     second = late(frame, 0.5)
-    looks = frame.dropna(subset="held_out_accuracy")
+    looks = frame.dropna(subset=ACCURACY)
     first = looks[looks["step"] <= max(0.5 * frame["step"].max(), looks["step"].min())]
+    cut_off = gap(second, "truncated", PLAIN, SOFT)
     return [
-        Effect(
-            "share of responses that the soft punishment keeps from being cut off",
-            gap(second, "truncated", PLAIN, SOFT),
-            0.01,
-        ),
+        Effect("share of responses that the soft punishment keeps from being cut off", cut_off, 0.01),
         *(
-            Effect(
-                f"accuracy gained by the {arm} in the {half} half",
-                gap(steps, "held_out_accuracy", arm, PLAIN),
-                0.01,
-            )
+            Effect(f"accuracy gained by the {arm} in the {half} half", gap(steps, ACCURACY, arm, PLAIN), 0.01)
             for arm in (SOFT, TWICE, FILTER)
             for half, steps in (("first", first), ("second", second))
         ),
@@ -67,8 +61,8 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     return [
         f"mean length in the second half: {means(second, 'response_length', 1)}",
         f"share cut off in the second half: {means(second, 'truncated', 4)}",
-        f"held-out accuracy in the second half: {means(second, 'held_out_accuracy', 3)}",
-        f"at the last look alone: {means(last, 'held_out_accuracy', 3)}",
+        f"held-out accuracy in the second half: {means(second, ACCURACY, 3)}",
+        f"at the last look alone: {means(last, ACCURACY, 3)}",
     ]
 
 

@@ -50,16 +50,11 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     A token's ratio has no length: what is tested is the product of a response's ratios, which is the response's weight. Tokens
     that moved alike and independently would widen the product √10 times.
     """
+    wider = log2_ratio(frame, "spread", 10, 1, by="length", arm=PRODUCT)
+    narrower = log2_ratio(frame, "spread", TOKEN, GEOMETRIC, length=10)
     return [
-        Effect(
-            "log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1",
-            log2_ratio(frame, "spread", 10, 1, by="length", arm=PRODUCT),
-            0.1,
-        ),
-        arithmetic(
-            "log2 of how much narrower their geometric mean's is than one token's",
-            log2_ratio(frame, "spread", TOKEN, GEOMETRIC, length=10),
-        ),
+        Effect("log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1", wider, 0.1),
+        arithmetic("log2 of how much narrower their geometric mean's is than one token's", narrower),
     ]
 
 

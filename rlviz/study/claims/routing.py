@@ -32,15 +32,8 @@ ENGINE, LEARNT = "another engine", "learnt"
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train a mixture of experts with 8 updates per rollout, and compare its last step with and without replay."""
     policy, task = shipped("chain-experts"), Chain()
-    settings = replace(
-        SMALL,
-        steps=scaled(16, scale, 2),
-        num_prompts=12,
-        lr_warmup_steps=5,
-        lr=3e-4,
-        updates_per_rollout=8,
-        seed=seed,
-    )
+    eight_updates = replace(SMALL, num_prompts=12, updates_per_rollout=8, lr=3e-4, lr_warmup_steps=5)
+    settings = replace(eight_updates, steps=scaled(16, scale, 2), seed=seed)
     records = train(policy, task, FREE, settings)
     for _ in range(settings.steps - 1):
         next(records)
@@ -84,25 +77,16 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 def effects(frame: pd.DataFrame) -> list[Effect]:
     wider = gap(frame, "spread", NEW, OLD, of=TOKEN) - gap(frame, "spread", NEW, OLD, of=SEQUENCE)
     in_proportion = log2_ratio(frame, "spread", NEW, OLD, of=TOKEN) - log2_ratio(frame, "spread", NEW, OLD, of=SEQUENCE)
+    gone = gap(frame, "jump", NEW, OLD, of=FLIPPED)
+    nearer = log2_ratio(frame, "jump", NEW, OLD, of=ENGINE)
+    learnt = gap(frame, "accuracy", OLD, NEW, of=LEARNT)
     return [
         Effect("share of tokens with a flip in some layer after 8 updates", by_seed(frame, "flips"), 0.01),
-        Effect(
-            "|log r| of flipped tokens that is gone once the old routes are put back",
-            gap(frame, "jump", NEW, OLD, of=FLIPPED),
-            0.01,
-        ),
+        Effect("|log r| of flipped tokens that is gone once the old routes are put back", gone, 0.01),
         Effect("nats by which flips widen the spread of log r, more than that of log s", wider, 0.01),
         Effect("in proportion, log2 of how much wider flips make log r than log s", in_proportion, 0.1),
-        Effect(
-            f"log2 of how much less a sampler of {BITS} bits differs once its routes are put back",
-            log2_ratio(frame, "jump", NEW, OLD, of=ENGINE),
-            0.1,
-        ),
-        Effect(
-            "accuracy after 32 steps of 8 updates with the old routes, above new ones",
-            gap(frame, "accuracy", OLD, NEW, of=LEARNT),
-            0.03,
-        ),
+        Effect(f"log2 of how much less a sampler of {BITS} bits differs once its routes are put back", nearer, 0.1),
+        Effect("accuracy after 32 steps of 8 updates with the old routes, above new ones", learnt, 0.03),
     ]
 
 

@@ -63,12 +63,9 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     Smallest effect of interest: .01 of a reward of 0 or 1, where a group of 8 has a standard error of up to .18.
     """
     last, old = select(frame, lag=LAGS[0]), select(frame, lag=LAGS[-1])
+    too_low = -by_seed(last, "mean_bias")
     return [
-        Effect(
-            "by how much the mean of groups that are half of the last step is too low",
-            -by_seed(last, "mean_bias"),
-            0.01,
-        ),
+        Effect("by how much the mean of groups that are half of the last step is too low", too_low, 0.01),
         Effect(f"of groups that are half from {LAGS[-1]} steps before", -by_seed(old, "mean_bias"), 0.01),
         Effect("by how much the std is too large with the last step's", by_seed(last, "std_bias"), 0.01),
         Effect(f"with those of {LAGS[-1]} steps before", by_seed(old, "std_bias"), 0.01),

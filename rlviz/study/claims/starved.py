@@ -39,25 +39,16 @@ def reasoning(policy: Policy, prompts: list[str]) -> float:
 
 def path(setting: str, arm: str, rare: Sequence[float], accuracy: Sequence[float]) -> pd.DataFrame:
     """Return a row a rollout, from 0, before the first."""
-    return pd.DataFrame(
-        {"setting": setting, "arm": arm, "rollout": range(len(rare)), "rare": rare, "accuracy": accuracy}
-    )
+    columns = {"rollout": range(len(rare)), "rare": rare, "accuracy": accuracy}
+    return pd.DataFrame({"setting": setting, "arm": arm, **columns})
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train with 16 updates a rollout until the goal; each row is a rollout."""
     task, found = Chain(), []
     prompts, looked_at = task.held_out_prompts[: scaled(256, scale, 16)], scaled(500, scale, 32)
-    base = replace(
-        SMALL,
-        steps=LONGEST,
-        group_size=16,
-        lr=1e-4,
-        lr_warmup_steps=0,
-        updates_per_rollout=16,
-        minibatches=4,
-        seed=seed,
-    )
+    rollout = replace(SMALL, group_size=16, updates_per_rollout=16, minibatches=4)
+    base = replace(rollout, steps=LONGEST, lr=1e-4, lr_warmup_steps=0, seed=seed)
     for setting, (start, limits, changed) in SETTINGS.items():
         settings = replace(base, **changed)
         settings = replace(settings, steps=scaled(settings.steps, scale))

@@ -40,17 +40,13 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
     rare, often = (select(late(frame, 0.74), start=start) for start in STARTS)  # the last quarter of the looks
+    above_reward, above_alone = (gap(rare, ACCURACY, BOTH, arm) for arm in (GRPO, ALONE))
+    often_above_reward = gap(often, ACCURACY, BOTH, GRPO)
     above_teacher = by_seed(rare, ACCURACY, arm=BOTH) - by_seed(rare, "teacher", arm=BOTH)
     return [
-        Effect(
-            "accuracy with both, above the reward alone, one in eleven right", gap(rare, ACCURACY, BOTH, GRPO), 0.03
-        ),
-        Effect(
-            "accuracy with both, above the teacher alone, one in eleven right", gap(rare, ACCURACY, BOTH, ALONE), 0.03
-        ),
-        Effect(
-            "accuracy with both, above the reward alone, one in three right", gap(often, ACCURACY, BOTH, GRPO), 0.03
-        ),
+        Effect("accuracy with both, above the reward alone, one in eleven right", above_reward, 0.03),
+        Effect("accuracy with both, above the teacher alone, one in eleven right", above_alone, 0.03),
+        Effect("accuracy with both, above the reward alone, one in three right", often_above_reward, 0.03),
         Effect("accuracy with both, above the teacher's own, one in eleven right", above_teacher, 0.03),
     ]
 

@@ -64,27 +64,13 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
     last = late(frame, 0.74)  # a quarter of the looks
+    above_end, above_sum = (gap(last, ACCURACY, RIGHT, arm) for arm in (END, SUM))
+    any_below_end, needless = gap(last, ACCURACY, END, ANY), by_seed(frame, "calls", arm=ANY) - HOPS
     return [
-        Effect(
-            "accuracy by a reward for each right call, above the answer's alone",
-            gap(last, ACCURACY, RIGHT, END),
-            0.05,
-        ),
-        Effect(
-            "accuracy by these rewards in their place, above their sum at the end",
-            gap(last, ACCURACY, RIGHT, SUM),
-            0.05,
-        ),
-        Effect(
-            "accuracy by a reward for any call, below the answer's alone",
-            gap(last, ACCURACY, END, ANY),
-            0.05,
-        ),
-        Effect(
-            "calls a response by a reward for any call, more than the three that are needed",
-            by_seed(frame, "calls", arm=ANY) - HOPS,
-            0.5,
-        ),
+        Effect("accuracy by a reward for each right call, above the answer's alone", above_end, 0.05),
+        Effect("accuracy by these rewards in their place, above their sum at the end", above_sum, 0.05),
+        Effect("accuracy by a reward for any call, below the answer's alone", any_below_end, 0.05),
+        Effect("calls a response by a reward for any call, more than the three that are needed", needless, 0.5),
     ]
 
 

@@ -38,6 +38,7 @@ CORRECTIONS: Mapping[str, GroupPolicyGradient] = {
     "sequence mask, δ .1": SEQUENCE_MASK.without_kl().with_parameters(delta=0.1),
     "sequence mask, δ .5": SEQUENCE_MASK.without_kl().with_parameters(delta=0.5),
 }
+LESS_EXACT = [name for name in SAMPLERS if name != ONE]
 ARMS = [(name, NOTHING, FREE) for name in SAMPLERS]
 ARMS += [(name, correction, algorithm) for name in (OLD, ROUGH) for correction, algorithm in CORRECTIONS.items()]
 
@@ -64,15 +65,8 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     plain = select(end, correction=NOTHING)
     earlier = pd.concat([select(frame, look="before", arm=ONE), select(plain, arm=OLD)])
     return [
-        *(
-            Effect(f"accuracy lost with {arm}", gap(plain, "accuracy", ONE, arm), SMALLEST)
-            for arm in list(SAMPLERS)[1:]
-        ),
-        Effect(
-            f"of what {OLD} cost, beyond learning {LAG} steps later",
-            gap(earlier, "accuracy", ONE, OLD),
-            SMALLEST,
-        ),
+        *(Effect(f"accuracy lost with {arm}", gap(plain, "accuracy", ONE, arm), SMALLEST) for arm in LESS_EXACT),
+        Effect(f"of what {OLD} cost, beyond learning {LAG} steps later", gap(earlier, "accuracy", ONE, OLD), SMALLEST),
         *(
             Effect(
                 f"accuracy that {correction} gives back with {arm}",
