@@ -148,7 +148,8 @@ def forest(claim: Claim, effects: Sequence[Effect]) -> Figure:
     ax.axvspan(-1, 1, color=FAINT)
     ax.axvline(0, color=GREY, linewidth=1)
     for row, effect in enumerate(effects):
-        colour, words = COLOURS.get(effect.outcome, "0.35"), f"{effect.mean:+.3g}  {effect.outcome}"
+        size = f"{effect.mean:+.3g}" if effect.known else "nothing to measure"
+        colour, words = COLOURS.get(effect.outcome, "0.35"), f"{size}  {effect.outcome}"
         if effect.kind == MEASURED:
             unit, interval = effect.smallest, effect.interval
             ax.plot(
