@@ -84,9 +84,8 @@ class Effect:
         known, missing = self.known, len(self.values) - len(self.known)
         if not known:
             return f"{MEASURED}: {self.words}: nothing to measure, {self.outcome}"
-        seeds = f"by seed {min(known):+.3g} to {max(known):+.3g}" + (
-            f", not measurable in {missing}" if missing else ""
-        )
+        seeds = f"by seed {min(known):+.3g} to {max(known):+.3g}"
+        seeds += f", not measurable in {missing}" if missing else ""
         smallest = f"smallest effect of interest {self.smallest:g}"
         return f"{MEASURED}: {self.words}: {self.mean:+.3g} ({seeds}, {smallest}), {self.outcome}"
 
@@ -127,11 +126,8 @@ def counts(effects: Sequence[Effect], notes: Sequence[str] = ()) -> str:
     """Return how many effects had which outcome: "2 of 3 measured parts seen, 1 reversed; 1 arithmetic"."""
     outcomes = [effect.outcome for effect in effects]
     measured = sum(effect.kind == MEASURED for effect in effects)
-    seen = (
-        f"{outcomes.count(SEEN)} of {measured} measured part{'s' * (measured != 1)} seen"
-        if measured
-        else "nothing measured"
-    )
+    parts = f"measured part{'s' * (measured != 1)}"
+    seen = f"{outcomes.count(SEEN)} of {measured} {parts} seen" if measured else "nothing measured"
     others = [f"{outcomes.count(outcome)} {outcome}" for outcome in OUTCOMES[1:] if outcome in outcomes]
     tags = {ARITHMETIC: outcomes.count(ARITHMETIC), NOT_TESTABLE: len(notes)}
     return "; ".join([", ".join([seen, *others]), *(f"{count} {tag}" for tag, count in tags.items() if count)])
@@ -152,14 +148,8 @@ def forest(claim: Claim, effects: Sequence[Effect]) -> Figure:
         colour, words = COLOURS.get(effect.outcome, "0.35"), f"{size}  {effect.outcome}"
         if effect.kind == MEASURED:
             unit, interval = effect.smallest, effect.interval
-            ax.plot(
-                [value / unit for value in effect.known],
-                [row] * len(effect.known),
-                "o",
-                color=colour,
-                alpha=0.5,
-                markersize=9,
-            )
+            seeds = [value / unit for value in effect.known]
+            ax.plot(seeds, [row] * len(seeds), "o", color=colour, alpha=0.5, markersize=9)
             ax.plot([interval.low / unit, interval.high / unit], [row, row], color="black", linewidth=LINE)
             ax.plot(effect.mean / unit, row, "|", color="black", markersize=18, markeredgewidth=LINE)
         ax.text(1.01, row, words, transform=ax.get_yaxis_transform(), va="center", fontsize=TEXT, color=colour)
