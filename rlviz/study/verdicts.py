@@ -143,7 +143,7 @@ def quoted(name: str, about: str = "", *, folder: str | os.PathLike[str] = "expe
     sections = table.read_text(encoding="utf-8").split("\n## ")[1:]
     claims = {section.partition("\n")[0]: section for section in sections}
     lines = [line[2:] for line in claims[closest("name", name, list(claims))].splitlines() if line.startswith("- ")]
-    found = [line for line in lines if about in line]
-    if not found:
+    quotes = [line for line in lines if about in line]
+    if not quotes:
         raise ValueError(f"about must be words that the table says of {name}; got {about!r}")
-    return found
+    return quotes

@@ -36,27 +36,27 @@ def coin(seed: int) -> Task:
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train under each upper limit: on trip and on a coin's reward with 8 updates a rollout, and tables with 16."""
-    policy, replicas, found = shipped("trip"), scaled(REPLICAS, scale, 4), []
+    policy, replicas, results = shipped("trip"), scaled(REPLICAS, scale, 4), []
     for name in ARMS:
         algorithm = replace(FREE, bounds=UPPER_LIMITS[name])
         for setting, task, steps in ((TRIP, Trip(), 100), (COIN, coin(seed), 50)):
             settings = replace(SMALL, steps=scaled(steps, scale), updates_per_rollout=8, seed=seed)
             records = run(policy, task, algorithm, settings)
-            found.append(rows(records, "entropy", "accuracy", arm=name, setting=setting))
+            results.append(rows(records, "entropy", "accuracy", arm=name, setting=setting))
         for setting, (groups, group_size, steps) in TABLES.items():
             table = train_table(
                 algorithm, WAYS, steps=scaled(steps, scale), groups=groups, group_size=group_size,
                 updates_per_rollout=16, lr=1.0, replicas=replicas, seed=seed,
             )  # fmt: skip
-            there = {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL)}
-            found.append(pd.DataFrame(there).mean().to_frame().T.assign(accuracy=LEVEL, arm=name, setting=setting))
+            reached = {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL)}
+            results.append(pd.DataFrame(reached).mean().to_frame().T.assign(accuracy=LEVEL, arm=name, setting=setting))
         steps = scaled(200, scale)
         drift = train_table(
             algorithm, random_reward(), steps=steps, updates_per_rollout=8, replicas=replicas, seed=seed
         )
         end = {"step": steps, "entropy": drift.entropy[:, -1].mean(), "accuracy": drift.accuracy[:, -1].mean()}
-        found.append(pd.DataFrame([end]).assign(arm=name, setting=TABLE_COIN))
-    return pd.concat(found, ignore_index=True)
+        results.append(pd.DataFrame([end]).assign(arm=name, setting=TABLE_COIN))
+    return pd.concat(results, ignore_index=True)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:

@@ -26,15 +26,15 @@ def advantages(rewards: Tensor) -> Tensor:
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Cut very large groups into small ones, and train with some sizes on the same number of responses a step."""
-    task, policy, found = Chain(), shipped("chain"), []
+    task, policy, results = Chain(), shipped("chain"), []
     prompts = task.held_out_prompts[: scaled(96, scale, 8)]
     _, rewards = answered(policy, task, prompts, group_size=LARGE, seed=seed)
-    whole = advantages(rewards)
+    all_groups = advantages(rewards)
     for size in SIZES:
         groups = rewards.view(-1, size)
         means = groups.mean(1).view(-1, 2)  # two groups of one prompt each
-        off = (advantages(groups) - whole.view(-1, size))[groups > 0]
-        found.append(
+        off = (advantages(groups) - all_groups.view(-1, size))[groups > 0]
+        results.append(
             {
                 "arm": "measured",
                 "size": size,
@@ -47,7 +47,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     for size in SIZES[::2]:
         settings = replace(settings, num_prompts=RESPONSES // size, group_size=size)
         learned.append(rows(run(policy, task, FREE, settings), "accuracy", arm="trained", size=size))
-    return pd.concat([pd.DataFrame(found), *learned], ignore_index=True)
+    return pd.concat([pd.DataFrame(results), *learned], ignore_index=True)
 
 
 def slopes(measured: pd.DataFrame, column: str) -> pd.Series:

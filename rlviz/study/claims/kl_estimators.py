@@ -28,21 +28,21 @@ def measured(estimator: Estimator, logits: Tensor, ref_logp: Tensor) -> dict[str
     exact = (p * (logp - ref_logp)).sum(-1)
     values = estimator(logp, ref_logp)
     mean = (p.detach() * values).sum(-1)
-    (wanted,) = torch.autograd.grad(exact.sum(), logits, retain_graph=True)
-    (given,) = torch.autograd.grad(mean.sum(), logits)
+    (exact_slope,) = torch.autograd.grad(exact.sum(), logits, retain_graph=True)
+    (mean_slope,) = torch.autograd.grad(mean.sum(), logits)
     variance = (p * (values - mean.unsqueeze(-1)).square()).sum(-1)
     kl = float(exact.detach().mean())
     return {
         "kl": kl,
         "noise": float(variance.detach().mean().sqrt()) / kl,
         "bias": float(mean.detach().mean()) / kl - 1,
-        "gradient_error": float((given - wanted).norm() / wanted.norm()),
+        "gradient_error": float((mean_slope - exact_slope).norm() / exact_slope.norm()),
     }
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train, and at some steps enumerate every estimate on responses of the policy."""
-    task, policy, learner, found = Chain(), shipped("chain"), shipped("chain"), []
+    task, policy, learner, results = Chain(), shipped("chain"), shipped("chain"), []
     prompts = task.held_out_prompts[: scaled(256, scale, 16)]
     looks = [scaled(look, scale, place) for place, look in enumerate(LOOKS, 1)]
     for record in train(learner, task, FREE, replace(SMALL, steps=looks[-1], seed=seed)):
@@ -55,11 +55,11 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
                 response_logits(each, drawn.prompt_ids, drawn.prompt_mask, drawn.tokens)[drawn.mask].double()
                 for each in (learner, policy)
             )
-        found += [
+        results += [
             {"arm": name, "step": record.step, **measured(estimator, now, torch.log_softmax(then, -1))}
             for name, estimator in ESTIMATORS.items()
         ]
-    return pd.DataFrame(found)
+    return pd.DataFrame(results)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:

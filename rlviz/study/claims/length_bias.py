@@ -42,17 +42,17 @@ def wrong_answers(record: StepRecord) -> dict[str, float]:
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train from each start under three means; only the weights of the tokens differ."""
-    found = []
+    results = []
     for start, (reasoning, look_every, lr, steps) in STARTS.items():
         task = Ramble(reasoning=reasoning)
         policy = warmed_up(task, seed, scale, look_every=look_every)
         settings = replace(SMALL, steps=scaled(steps, scale), lr=lr, details_groups=16, seed=seed)
-        found += [
+        results += [
             {"start": start, "arm": name, "step": r.step, "accuracy": r.accuracy, **wrong_answers(r)}
             for name, aggregate in MEANS.items()
             for r in run(policy, task, replace(FREE, aggregate=aggregate), settings)
         ]
-    return pd.DataFrame(found)
+    return pd.DataFrame(results)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:

@@ -24,7 +24,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
     Only responses of 10 tokens or more are used, so that it is the same ones at every n.
     """
-    task, found = Ramble(), []
+    task, results = Ramble(), []
     policy, prompts = warmed_up(task, seed, scale), task.held_out_prompts[: scaled(1000, scale, 64)]
     settings = replace(SMALL, steps=scaled(6, scale), lr=1e-4, lr_warmup_steps=0, updates_per_rollout=8, seed=seed)
     steps, generator = train(policy, task, FREE, settings), torch.Generator().manual_seed(seed)
@@ -37,11 +37,11 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             first = logp[..., :n], old_logp[..., :n], torch.ones_like(logp[..., :n], dtype=torch.bool)
             tokens = token_ratio(*first).log()
             spreads = {TOKEN: tokens, PRODUCT: tokens.sum(-1), GEOMETRIC: sequence_ratio(*first)[..., 0].log()}
-            found += [
+            results += [
                 {"arm": name, "step": step, "length": n, "spread": float(values.std())}
                 for name, values in spreads.items()
             ]
-    return pd.DataFrame(found)
+    return pd.DataFrame(results)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:

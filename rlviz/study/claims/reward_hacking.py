@@ -23,12 +23,12 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     learned = learn_reward(policy, task, steps=scaled(60, scale), seed=seed)
     settings = replace(SMALL, steps=scaled(40, scale), lr=5e-4, evaluate_every=scaled(10, scale), seed=seed)
     by_the_judge = {"reward_model": learned.model, "pairs": learned.pairs}
-    found = [
-        rows(run(policy, task, FREE, settings, **given), *COLUMNS, arm=name)
-        for name, given in {RULE: {}, JUDGE: by_the_judge}.items()
+    results = [
+        rows(run(policy, task, FREE, settings, **options), *COLUMNS, arm=name)
+        for name, options in {RULE: {}, JUDGE: by_the_judge}.items()
     ]
     start = {"start_accuracy": evaluate(policy, task).accuracy, "judge_accuracy": learned.held_out_accuracy}
-    return pd.concat(found, ignore_index=True).assign(**start)
+    return pd.concat(results, ignore_index=True).assign(**start)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:

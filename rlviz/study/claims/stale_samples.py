@@ -30,7 +30,7 @@ def worth(policy: Policy, old: Samples) -> float:
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train, and compare groups that are half old with groups of the same size that are all new."""
     task, policy = Chain(), shipped("chain")
-    looks, before, found = [scaled(look, scale, 13) for look in LOOKS], [policy.frozen_copy()], []
+    looks, before, results = [scaled(look, scale, 13) for look in LOOKS], [policy.frozen_copy()], []
     prompts = task.held_out_prompts[: scaled(600, scale, 32)]
     for record in train(policy, task, FREE, replace(SMALL, steps=max(looks), seed=seed)):
         before.append(policy.frozen_copy())
@@ -43,7 +43,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             then = before[record.step - lag]
             old, stale = answered(then, task, prompts, group_size=HALF, seed=seed + 1000)  # with the same luck
             mixed = torch.cat([first, stale], 1)
-            found.append(
+            results.append(
                 {
                     "arm": f"{lag} step{'s'[: lag > 1]} old",
                     "lag": lag,
@@ -54,7 +54,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
                     "accuracy": float(fresh.mean()),
                 }
             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(results)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:

@@ -45,7 +45,7 @@ def path(setting: str, arm: str, rare: Sequence[float], accuracy: Sequence[float
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train with 16 updates a rollout until the goal; each row is a rollout."""
-    task, found = Chain(), []
+    task, results = Chain(), []
     prompts, looked_at = task.held_out_prompts[: scaled(256, scale, 16)], scaled(500, scale, 32)
     rollout = replace(SMALL, group_size=16, updates_per_rollout=16, minibatches=4)
     base = replace(rollout, steps=LONGEST, lr=1e-4, lr_warmup_steps=0, seed=seed)
@@ -61,23 +61,23 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
                 accuracy.append(evaluate(policy, task, num_prompts=looked_at).accuracy)
                 if accuracy[-1] > GOAL:
                     break
-            found.append(path(setting, name, rare, accuracy))
+            results.append(path(setting, name, rare, accuracy))
     for name, bounds in UPPER_LIMITS.items():
         run = train_table(
             replace(FREE, bounds=bounds), rare_good_action(0.008), steps=scaled(24, scale), groups=16, group_size=16, lr=1.0,
             updates_per_rollout=16, minibatches=4, replicas=scaled(16, scale), seed=seed,
         )  # fmt: skip
         probability = run.probabilities[:, :, 0, 0, 1].mean(0)
-        found.append(path(TABLE, name, probability, GOAL + probability - 0.5))
-    return pd.concat(found, ignore_index=True)
+        results.append(path(TABLE, name, probability, GOAL + probability - 0.5))
+    return pd.concat(results, ignore_index=True)
 
 
 def to_goal(frame: pd.DataFrame, setting: str) -> pd.DataFrame:
     """Return a row for each arm and seed: rollouts to the goal, all of the setting's where it was not reached."""
     part = select(frame, setting=setting)
-    found = first_reached(part, part["accuracy"] > GOAL, "rollout")
-    rollouts = found["rollout"].fillna(part["rollout"].max())
-    return found.assign(reached=found["rollout"].notna(), rollouts=rollouts)
+    goal = first_reached(part, part["accuracy"] > GOAL, "rollout")
+    rollouts = goal["rollout"].fillna(part["rollout"].max())
+    return goal.assign(reached=goal["rollout"].notna(), rollouts=rollouts)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:

@@ -27,7 +27,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     task = Graded()
     policy = warmed_up(task, seed, scale)
     settings = replace(SMALL, steps=scaled(50, scale), num_prompts=20, lr=1e-4, details_groups=20, seed=seed)
-    found = [
+    results = [
         {
             "arm": name,
             "step": record.step,
@@ -40,14 +40,14 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         for record in run(policy, task, replace(FREE, advantage=advantage), settings)
         for group in record.groups
     ]
-    return pd.DataFrame(found)
+    return pd.DataFrame(results)
 
 
 def edge_share(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each arm and seed: the share of all pull that comes from groups with 1 or 7 of 8 right."""
-    whole = frame.groupby(["arm", "seed"], sort=False)["pull"].sum()
+    total = frame.groupby(["arm", "seed"], sort=False)["pull"].sum()
     edge = select(frame, kind=KINDS[0]).groupby(["arm", "seed"], sort=False)["pull"].sum()
-    return (edge / whole).rename("share").reset_index()
+    return (edge / total).rename("share").reset_index()
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
