@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz.study.effects import NEGLIGIBLE, NOT_SEEN, REVERSED, SEEN, Claim, Effect, arithmetic, counts, forest, table
+from rlviz.study.effects import NEGLIGIBLE, NOT_SEEN, REVERSED, SEEN, Claim, Effect, arithmetic, counts, forest
 from rlviz.study.frames import by_seed, first_reached, gap, in_words, late, log2_ratio, means, ratio, scaled, select
 
 NAN = math.nan
@@ -61,9 +61,6 @@ def test_words_and_counts():
     assert counts([FLAT, DOWN, UP, SUMS, SMALL, DOWN]) == (
         "1 of 5 measured parts seen, 1 negligible, 1 not seen at this scale, 2 reversed; 1 arithmetic"
     )
-    rows = table([UP, SUMS]).set_index("effect")
-    assert rows.loc["up"].tolist() == [2.5, 1.5, 3.5, 0.5, SEEN]  # std 1/√2, so 2.5 ± 2 · ½
-    assert rows.loc["sums", ["mean", "outcome"]].tolist() == [3.0, "arithmetic"]
 
 
 @pytest.mark.parametrize(("values", "smallest"), [((1.0,), 0.5), ((1.0, 2.0), 0.0), ((1.0, 2.0), NAN)])
