@@ -24,7 +24,7 @@ pieces: types
 algorithms: names types pieces
 tabular: types pieces algorithms small_models
 training: names types settings pieces algorithms small_models
-study: names types settings parallel pieces algorithms tabular training small_models
+study: page names types settings parallel pieces algorithms tabular training small_models
 pictures: page names types pieces algorithms tabular training study
 runs: page names types settings pieces algorithms training study pictures small_models
 interop: runs settings types pieces algorithms training small_models

@@ -19,7 +19,7 @@ from rlviz.cli.terminal import console, plain, run_under_a_bar, say
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rlviz.study import Claim, Verdict
+    from rlviz.study import Claim
 
 
 def experiment(
@@ -39,7 +39,7 @@ def experiment(
     if listed:
         table = Table(Column("name", no_wrap=True), "claim", "seconds a seed")
         for each in claims.CLAIMS:
-            table.add_row(each.name, plain(each.claim), f"{each.seconds:.0f}")
+            table.add_row(each.name, plain(each.says), f"{each.seconds:.0f}")
         console.print(table)
         return
     if every == (name is not None):
@@ -49,63 +49,59 @@ def experiment(
 
 
 def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, every: bool, on: str) -> None:
-    """Run, judge and draw."""
+    """Run the trials; as soon as a claim has all of them, write its files and print its outcomes; at the end write the table."""
     import os
 
     from rlviz.parallel import elsewhere
-    from rlviz.study.claim import Trials, verdict_table
-    from rlviz.study.claims import CLAIMS
-    from rlviz.training.files import write_text
+    from rlviz.study.verdicts import Trials
 
     trials = Trials(chosen, seeds, out, jobs=jobs or (None if elsewhere(on) else os.cpu_count()), on=on)
-    known, verdicts = {each.name: each for each in chosen}, {}
+    claims = {claim.name: claim for claim in chosen}
     missing = Counter(name for name, _ in (trial.key for trial in trials.missing))
 
-    def conclude(name: str) -> None:
-        verdicts[name] = _conclude(known[name], trials.frame(known[name]), out)
-        console.print(f"[bold]{name}[/]: [bold]{verdicts[name]}[/]", soft_wrap=True)
-        say(verdicts[name].says)
-
-    def said(step: tuple[str, int]) -> str:
+    def report(step: tuple[str, int]) -> str:
         name, seed = step
         missing[name] -= 1
         if not missing[name]:
-            conclude(name)
+            _conclude(claims[name], trials.frame(claims[name]), out)
         return f"{name}, seed {seed}"
 
-    for name in known:
+    for name, claim in claims.items():
         if not missing[name]:
-            conclude(name)
-    run_under_a_bar(trials, "trials", said)
-    written, table = out / f"{chosen[0].name}.png", out / "verdicts.md"
-    if every or table.is_file():
-        others = [each for each in CLAIMS if each.name not in verdicts]
-        kept = {each.name: frame for each in others if (frame := _kept(each, seeds, out)) is not None}
-        if without := [each.name for each in others if each.name not in kept]:
-            say(f"{table} stays as it is: it has no {len(seeds)} seeds of {', '.join(without)}.")
-        else:
-            listed = [(each, verdicts.get(each.name) or each.judge(kept[each.name])) for each in CLAIMS]
-            write_text(table, verdict_table(listed, len(seeds)))
-            written = table
-    say(f"Written: {written}")
+            _conclude(claim, trials.frame(claim), out)
+    run_under_a_bar(trials, "trials", report)
+    if every or (out / "verdicts.md").is_file():
+        _write_table(out, chosen, set(seeds))
+    else:
+        say(f"Written: {out / chosen[0].name}.png")
 
 
-def _kept(claim: Claim, seeds: range, out: Path) -> pd.DataFrame | None:
-    """Return the trials of a claim that an earlier run wrote into a folder, None where they are not of these seeds."""
-    from rlviz.study.claim import read
-
-    file = out / f"{claim.name}.csv"
-    frame = read(file) if file.is_file() else None
-    return frame if frame is not None and set(frame["seed"]) == set(seeds) else None
-
-
-def _conclude(claim: Claim, frame: pd.DataFrame, out: Path) -> Verdict:
-    """Judge and draw a claim's trials; write NAME.csv and NAME.png, and return the verdict."""
+def _conclude(claim: Claim, frame: pd.DataFrame, out: Path) -> None:
+    """Write NAME.csv and NAME.png of a claim's trials, and print what became of its effects."""
     from rlviz.page.style import save_figure
-    from rlviz.runs.arms import draw_claim
+    from rlviz.study.effects import counts, forest
+    from rlviz.study.verdicts import verdict_lines
     from rlviz.training.files import write_text
 
-    verdict = claim.judge(frame)
+    effects, lines = claim.effects(frame), verdict_lines(claim, frame)
     write_text(out / f"{claim.name}.csv", frame.to_csv(index=False))
-    save_figure(draw_claim(claim, frame), out / f"{claim.name}.png", description=f"{claim.claim} {verdict.says}")
-    return verdict
+    save_figure(forest(claim, effects), out / f"{claim.name}.png", description="\n".join([claim.says, *lines]))
+    console.print(f"[bold]{claim.name}[/]: [bold]{counts(effects, claim.notes)}[/]", soft_wrap=True)
+    for line in lines:
+        say(f"- {line}")
+
+
+def _write_table(out: Path, chosen: Sequence[Claim], seeds: set[int]) -> None:
+    """Write verdicts.md from the trials of all claims in a folder, unless it lacks one that was run before with these seeds."""
+    from rlviz.study.claims import CLAIMS
+    from rlviz.study.verdicts import read_trials, verdict_table
+    from rlviz.training.files import write_text
+
+    table, files = out / "verdicts.md", {claim: out / f"{claim.name}.csv" for claim in CLAIMS}
+    frames = {claim: read_trials(file) for claim, file in files.items() if file.is_file()}
+    frames = {claim: frame for claim, frame in frames.items() if claim in chosen or set(frame["seed"]) == seeds}
+    if lacking := [claim.name for claim in CLAIMS if claim not in frames]:
+        say(f"{table} stays as it is: it has no {len(seeds)} seeds of {', '.join(lacking)}.")
+        return
+    write_text(table, verdict_table(frames))
+    say(f"Written: {table}")

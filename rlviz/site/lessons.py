@@ -23,7 +23,7 @@ from rlviz.runs.rules import RULES, Rule
 from rlviz.site.cells import show_in_page
 from rlviz.site.html import File, page, scrolling
 from rlviz.site.verdicts import TITLE, verdicts_page
-from rlviz.study.claim import READING
+from rlviz.study.verdicts import READING
 
 PAGES = (".ipynb", ".md")
 HEADING = re.compile(r"^# (.+)$", re.M)

@@ -1,9 +1,8 @@
 """Studies: arms over seeds, run so that they can be interrupted, in a tidy frame, and what a difference is worth.
 
-In: algorithms, tasks, settings, seeds. Out: frames (arm, seed, step, what was measured), verdicts, files that go on. Begin at
-`runner.py`, which runs every study, and `difference.py`, which judges them. `comparison.py` is algorithms at one budget,
-`claim.py` and `claims/` what papers
-say, a file each, and `maps.py` two algorithms over two settings.
+In: algorithms, tasks, settings, seeds. Out: frames (arm, seed, step, what was measured), effects, files that go on. Begin at
+`runner.py`, which runs every study, and `difference.py`, which measures their differences. `comparison.py` is algorithms at one
+budget, `effects.py`, `verdicts.py` and `claims/` (a file each) what papers say, `maps.py` two algorithms over two settings.
 """
 
 import lazy_loader

@@ -1,5 +1,4 @@
 # What rlviz.study offers; rlviz/study/__init__.py reads this.
-from .claim import Claim as Claim, Panel as Panel, Trials as Trials, quoted as quoted
 from .claims import CLAIMS as CLAIMS, find_claim as find_claim
 from .comparison import (
     Comparison as Comparison,
@@ -16,6 +15,7 @@ from .difference import (
     paired as paired,
     unpaired as unpaired,
 )
+from .effects import Claim as Claim, Effect as Effect, arithmetic as arithmetic, forest as forest
 from .map_settings import AXES as AXES, MapSettings as MapSettings
 from .maps import borrow as borrow, read_map as read_map, regime_map as regime_map
-from .verdict import Arithmetic as Arithmetic, NotTestable as NotTestable, Part as Part, Verdict as Verdict
+from .verdicts import Trials as Trials, quoted as quoted

@@ -1,6 +1,6 @@
 """What a difference is worth: its size over seeds, the interval around it, whether that is clear of 0 or of a smallest effect.
 
-Begin at `Difference`: claims, maps and comparisons all read it. `paired` makes one of a number a seed (mean ± 2
+Begin at `Difference`: claims, maps and comparisons all read it. `paired` makes one of a number per seed (mean ± 2
 standard errors), `unpaired` one of two sides of seeds (interquartile means, bootstrap).
 """
 

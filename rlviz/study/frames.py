@@ -1,4 +1,4 @@
-"""The tidy frame of a study, a row a step of an arm with a seed: rows of it, means a seed, arms against each other, in words."""
+"""The tidy frame of a study, a row for each step, arm and seed: rows of it, means per seed, arms against each other."""
 
 from __future__ import annotations
 
@@ -15,45 +15,38 @@ def select(frame: pd.DataFrame, **values: object) -> pd.DataFrame:
     return frame
 
 
-def after(frame: pd.DataFrame, share: float) -> pd.DataFrame:
-    """Return the rows of the steps after this share of them."""
+def late(frame: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Return the rows of the steps after this share of the run."""
     return frame[frame["step"] > share * frame["step"].max()]
 
 
 def by_seed(frame: pd.DataFrame, column: str, **where: object) -> pd.Series:
-    """Return the mean of a column for each seed, of the rows `where` selects; NaN for a seed that has none of them."""
+    """Return the mean of a column for each seed, over the rows that `where` selects; NaN for a seed without such a row."""
     seeds = sorted(frame["seed"].unique())
     return select(frame, **where).groupby("seed")[column].mean().reindex(seeds)
 
 
 def gap(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm", **where: object) -> pd.Series:
-    """Return for each seed the mean of a column in arm `more` minus that in arm `less`, of the rows `where` selects."""
+    """Return, for each seed, the mean of a column in arm `more` minus that in arm `less`. by: the column of the arms."""
     return by_seed(frame, column, **{by: more}, **where) - by_seed(frame, column, **{by: less}, **where)
 
 
-def times(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm", **where: object) -> pd.Series:
-    """Return for each seed how many times the mean of a column in arm `less` that in arm `more` is."""
+def ratio(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm", **where: object) -> pd.Series:
+    """Return, for each seed, the mean of a column in arm `more` over that in arm `less`. by: the column of the arms."""
     return by_seed(frame, column, **{by: more}, **where) / by_seed(frame, column, **{by: less}, **where)
 
 
-def doublings(
+def log2_ratio(
     frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm", **where: object
 ) -> pd.Series:
-    """Return for each seed log2 of how many times as large a column is in arm `more` as in arm `less`: of geometric means."""
+    """Return, for each seed, log2 of the ratio of geometric means: arm `more` over arm `less`. by: the column of the arms."""
     return gap(frame.assign(**{column: np.log2(frame[column])}), column, more, less, by, **where)
-
-
-def minus(frame: pd.DataFrame, y: str, base: str, on: Sequence[str] = ("seed",)) -> pd.DataFrame:
-    """Return the rows with a column less that of the arm `base` in the row that has the same in `on`; NaN for `base` itself."""
-    of_base = frame.loc[frame["arm"] == base, [*on, y]]
-    both = frame.merge(of_base, on=list(on), how="left", suffixes=("", "_of_base"))
-    return both.assign(**{y: (both[y] - both[f"{y}_of_base"]).where(both["arm"] != base)})
 
 
 def first_reached(
     frame: pd.DataFrame, goal: pd.Series, x: str = "step", runs: Sequence[str] = ("arm", "seed")
 ) -> pd.DataFrame:
-    """Return for each arm and seed its first row, by `x`, for which `goal` is true; one of NaN where there is none."""
+    """Return for each arm and seed its first row, by `x`, for which `goal` is true; a row of NaN where there is none."""
     runs, reached = list(runs), frame[goal].sort_values(x)
     return frame[runs].drop_duplicates().merge(reached.drop_duplicates(runs), on=runs, how="left")
 
@@ -69,5 +62,5 @@ def means(frame: pd.DataFrame, column: str, digits: int = 2) -> str:
 
 
 def scaled(count: float, scale: float, least: int = 1) -> int:
-    """Return so much of a count, but at least `least`."""
+    """Return round(count · scale), but at least `least`."""
     return max(least, round(count * scale))

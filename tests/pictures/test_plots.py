@@ -8,7 +8,6 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rlviz.pictures.base import dress, new_figure
-from rlviz.runs.arms import panels, plot_course
 from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics, plot_seeds
 
 
@@ -95,10 +94,6 @@ def test_a_line_goes_straight_over_steps_in_which_nothing_was_measured():
     for drawn in plot_metrics(tables[0], {"routing_flips": "flips"}).get_lines():
         assert drawn.get_xdata().tolist() == [3, 8, 13]
         np.testing.assert_allclose(drawn.get_ydata(), [0.1, 0.3, 0.2])
-    both = pd.concat([table.assign(seed=seed, arm="experts") for seed, table in enumerate(tables)])
-    course = plot_course(panels(("course",))[1][0], both, "routing_flips").get_lines()[0]
-    assert course.get_xdata().tolist() == [3, 8, 13]
-    np.testing.assert_allclose(course.get_ydata(), [0.2, 0.3, 0.3])
 
 
 def test_a_notebook_keeps_a_figure_with_its_words():

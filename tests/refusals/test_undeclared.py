@@ -52,8 +52,8 @@ from rlviz.pieces.kl import KLInReward
 from rlviz.runs import recorded_run
 from rlviz.runs.panel import training_panel
 from rlviz.settings import check_names
-from rlviz.study.claim import quoted
 from rlviz.study.claims import find_claim
+from rlviz.study.verdicts import quoted
 from rlviz.tabular import train_table
 from rlviz.training import find_task
 from rlviz.types import Batch

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import shutil
+from collections import Counter
 from html import escape as html_escape, unescape
 from html.parser import HTMLParser
 from io import BytesIO
@@ -29,9 +30,9 @@ from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, cells, html, lessons, pages
 from rlviz.site.search import entries
 from rlviz.site.verdicts import verdicts_page
-from rlviz.study.claim import read
 from rlviz.study.claims import NAMES, find_claim
-from rlviz.study.verdict import Part
+from rlviz.study.effects import MEASURED
+from rlviz.study.verdicts import read_trials
 from tests.browser.conftest import started
 
 ROOT = Path(__file__).parents[2]
@@ -328,19 +329,20 @@ def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
     cards = {re.search(r'<p id="(\w+)"', card)[1]: card for card in text.split("<details")[2:]}
     assert list(cards) == list(NAMES)
     for name, card in cards.items():
-        verdict = find_claim(name).judge(read(NOTEBOOKS / "experiments" / f"{name}.csv"))
+        claim, frame = find_claim(name), read_trials(NOTEBOOKS / "experiments" / f"{name}.csv")
+        effects = claim.effects(frame)
+        measured = [effect for effect in effects if effect.kind == MEASURED]
+        outcomes = Counter(effect.outcome.replace(" at this scale", "").replace(" ", "-") for effect in measured)
         strip = dict(re.findall(r"<span class=\"([\w-]+)\" style=\"flex-grow:(\d+)\">", card))
-        assert strip == {
-            one.replace(" at this scale", "").replace(" ", "-"): str(verdict.parts.count(one)) for one in verdict.parts
-        }
-        said = unescape(re.sub("<[^>]*>", " ", card))
-        for part in verdict.said:
-            assert getattr(part, "words", part) in said
+        assert strip == {outcome: str(count) for outcome, count in outcomes.items()}
+        words = unescape(re.sub("<[^>]*>", " ", card))
+        for line in (*(effect.words for effect in effects), *claim.numbers(frame), *claim.notes):
+            assert line in words
         for left, width in re.findall(
             r'<rect x="(.+?)" y="1" width="(.+?)"', card
         ):  # what is too small is in the picture
             assert float(left) >= 0 and float(left) + float(width) <= 200
-        assert card.count("<circle") == sum(len(part.values) for part in verdict.said if isinstance(part, Part))
+        assert card.count("<circle") == sum(len(effect.values) for effect in measured)
     assert "π_θ; sequence" in unescape(cards["routing"]) and "1/|o|" in cards["length_bias"]
     table = (NOTEBOOKS / "experiments" / "verdicts.md").read_text(encoding="utf-8")
     seen, reversed_ = re.search(r"In all (\d+) of .* (\d+) reversed;", table).groups()

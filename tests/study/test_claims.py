@@ -1,7 +1,5 @@
-"""All claims in tables: what each rule says of frames made by hand and of tiny trials, its picture, the committed verdicts."""
+"""Every claim: which numbers its effects are made of, tiny trials, the committed verdicts; trials' parts; the command."""
 
-import math
-import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -10,212 +8,199 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from click import unstyle
-from matplotlib.text import Annotation
 from PIL import Image
 from typer.testing import CliRunner
 
 from rlviz.cli import app
-from rlviz.runs.arms import draw_claim
-from rlviz.study import claims
-from rlviz.study.claim import Claim, Panel, Trials, read, verdict_table
-from rlviz.study.claims import CLAIMS, NAMES, find_claim
+from rlviz.study import CLAIMS, Claim, Effect, Trials, claims, find_claim, forest
+from rlviz.study.claims import NAMES
 from rlviz.study.claims.overlong import ARMS as OVERLONG_ARMS, ROOM
-from rlviz.study.claims.starved import carried_on
-from rlviz.study.frames import after, by_seed, doublings, first_reached, gap, in_words, means, scaled, select, times
+from rlviz.study.frames import by_seed, select
 from rlviz.study.trials import Graded, answered, logp_under, shipped
-from rlviz.study.verdict import NEGLIGIBLE, NOT_SEEN, REVERSED, SEEN, Arithmetic, Part, judged, titles
+from rlviz.study.verdicts import read_trials, verdict_lines, verdict_table
 from small_models.tasks import Chain, Ramble
-from tests.study.made import made, overlong
 
 COMMITTED = Path(__file__).parents[2] / "notebooks/experiments"
 TINY = 0.004
+OLD, ROUGH = "8 steps old", "3 bits"
+FIRST, SECOND = "half guesses at first", "sums from the first"
+HARD, EASY = "right: 1 in 11", "right: 1 in 3"
+FLIPPED = "flipped tokens"
+UP, DOWN = np.inf, -np.inf
+# The committed trials of a claim are changed in these rows: added to a column ("+"), or multiplied ("×", which moves a log2 of it
+# by 1). From what its words say follows by how much each effect moves in every seed (UP, DOWN: by any amount), the effects
+# counted from 0; no other effect moves.
+CHANGES = [
+    ("starved", {"arm": "0.2", "setting": "rare"}, "rollout + 5", {0: 5, 1: 5, 2: 5, 3: 5}),
+    ("starved", {"arm": "0.28", "setting": "rare"}, "rollout + 5", {1: -5}),
+    ("starved", {"arm": "0.2", "setting": "table"}, "rollout + 5", {4: 5}),
+    ("entropy_clip", {"arm": "0.28", "setting": "table, a coin for a reward"}, "entropy + 1", {3: 1}),
+    ("entropy_clip", {"arm": "DCPO's", "setting": "table, 1 group of 8"}, "entropy + 1", {6: 1}),
+    ("entropy_clip", {"arm": "0.2", "setting": "table, 16 groups of 16"}, "entropy + 1", {7: -1, 8: -1}),
+    ("entropy_clip", {"arm": "0.28", "setting": "trip", "step": 2}, "entropy + 3", {0: -1}),
+    ("entropy_clip", {"arm": "0.2", "setting": "trip"}, "entropy + 1", {1: -1, 2: -1}),
+    ("entropy_clip", {"arm": "0.28", "setting": "table, 1 group of 8"}, "entropy + 1", {5: 1}),
+    ("entropy_clip", {"arm": "DCPO's", "setting": "table, a coin for a reward"}, "entropy + 1", {4: 1}),
+    ("length_bias", {"arm": "token mean", "start": FIRST}, "tokens + 1", {1: -1}),
+    ("length_bias", {"arm": "Dr.GRPO's", "start": SECOND}, "dots + 1", {5: -1}),
+    ("length_bias", {"arm": "GRPO's mean", "start": FIRST, "step": (1, 2, 3)}, "tokens + 1", {0: -1}),
+    ("length_bias", {"arm": "GRPO's mean", "start": SECOND, "step": tuple(range(51, 101))}, "dots + 1", {3: 1, 4: 1, 5: 1}),
+    ("length_bias", {"arm": "Dr.GRPO's", "start": FIRST}, "tokens + 1", {2: -1}),
+    ("std_weighting", {"arm": "÷ std of the group", "kind": "1 or 7 of 8 right"}, "pull × 2", {0: UP}),
+    ("std_weighting", {"arm": "÷ std of the group", "kind": "4"}, "pull × 2", {0: DOWN}),
+    ("dead_groups", {"arm": "dynamic sampling"}, "price + 1", {1: 1}),
+    ("dead_groups", {"arm": "duplication"}, "repeats + 1", {2: 1}),
+    ("dead_groups", {"arm": "SAS (memory)"}, "contributing + 1", {3: 1}),
+    ("dead_groups", {"arm": "nothing"}, "dead × 2", {0: UP}),
+    ("ratio_variance", {"arm": "product", "length": 10}, "spread × 2", {0: 1}),
+    ("ratio_variance", {"arm": "geometric mean", "length": 10}, "spread × 2", {1: -1}),
+    ("routing", {}, "flips + 1", {0: 1}),
+    ("routing", {"arm": "new routes", "of": FLIPPED}, "jump + 1", {1: 1}),
+    ("routing", {"arm": "new routes", "of": "another engine"}, "jump × 2", {4: 1}),
+    ("routing", {"arm": "old routes put back", "of": "learnt"}, "accuracy + 1", {5: 1}),
+    ("routing", {"arm": "new routes", "of": "token ratio"}, "spread × 2", {2: UP, 3: 1}),
+    ("routing", {"arm": "new routes", "of": "sequence ratio"}, "spread × 2", {2: DOWN, 3: -1}),
+    ("kl_estimators", {"arm": "k1"}, "noise × 2", {0: 1, 1: 1, 2: 1, 3: 1}),
+    ("kl_estimators", {"arm": "k2", "step": 50}, "noise × 2", {7: 1}),
+    ("kl_estimators", {"arm": "k3+"}, "gradient_error + 1", {9: -1}),
+    ("kl_estimators", {"arm": "k3", "step": 3}, "noise × 2", {0: -1, 4: -1}),
+    ("kl_estimators", {"arm": "k2", "step": (8, 20)}, "noise × 2", {5: 1, 6: 1}),
+    ("kl_estimators", {"arm": "k3"}, "gradient_error + 1", {8: 1, 9: 1}),
+    ("stale_samples", {"lag": 1}, "mean_bias + 1", {0: -1}),
+    ("stale_samples", {"lag": 12}, "std_bias + 1", {3: 1}),
+    ("stale_samples", {"lag": 12}, "mean_bias + 1", {1: -1}),
+    ("stale_samples", {"lag": 1}, "std_bias + 1", {2: 1}),
+    ("critic_cost", {"name": "PPO, separate critic, learned reward"}, "bytes × 2", {0: UP}),
+    ("critic_cost", {"name": "GRPO, learned reward"}, "seconds_to_grpo × 2", {1: DOWN}),
+    ("group_size", {"arm": "trained", "size": 32}, "accuracy + 1", {3: 1}),
+    ("group_size", {"arm": "measured", "size": 2}, "equal + 1", {4: 1}),
+    ("group_size", {"arm": "trained", "size": 2}, "accuracy + 1", {2: -1, 3: -1}),
+    ("group_size", {"arm": "measured", "size": 32}, "mean_error × 4", {0: DOWN}),
+    ("group_size", {"arm": "measured", "size": 32}, "advantage_error × 4", {1: DOWN}),
+    ("reward_hacking", {"arm": "a learned reward"}, "held_out_accuracy + 1", {1: -1}),
+    ("reward_hacking", {"arm": "a learned reward"}, "kl + 1", {2: 1}),
+    ("reward_hacking", {"arm": "a learned reward", "step": (1, 2, 3, 4)}, "reward + 1", {0: -1}),
+    ("entropy_knobs", {"arm": "batch × 8", "bench": "four tokens"}, "entropy + 1", {1: 1}),
+    ("entropy_knobs", {"arm": "plain", "bench": "four tokens"}, "entropy + 1", dict.fromkeys(range(8), -1)),
+    ("entropy_knobs", {"arm": "plain", "bench": "one token"}, "entropy + 1", dict.fromkeys(range(8, 16), -1)),
+    ("entropy_knobs", {"arm": "entropy bonus 0.3", "bench": "1000 actions"}, "accuracy + 1", {16: -1}),
+    ("dcpo_headline", {"arm": "DCPO"}, "contributing + 1", {1: 1}),
+    ("dcpo_headline", {"arm": "GRPO"}, "contributing + 1", {1: -1}),
+    ("dcpo_headline", {"arm": "DCPO"}, "clipped × 2", {0: DOWN}),
+    ("dupo_headline", {"arm": "DUPO with dynamic sampling"}, "rounds × 2", {0: UP}),
+    ("dapo_headline", {"arm": "GRPO"}, "step × 2", {0: 1}),
+    ("overlong", {"arm": "soft punishment"}, "truncated + 1", {0: -1}),
+    ("overlong", {"arm": "soft punishment"}, "held_out_accuracy + 1", {1: 1, 2: 1}),
+    ("overlong", {"arm": "double punishment"}, "held_out_accuracy + 1", {3: 1, 4: 1}),
+    ("overlong", {"arm": "filter", "step": tuple(range(1, 31))}, "held_out_accuracy + 1", {5: 1}),
+    ("overlong", {"arm": "no remedy", "step": tuple(range(31, 61))}, "held_out_accuracy + 1", {2: -1, 4: -1, 6: -1}),
+    ("two_engines", {"arm": "one engine", "look": "end"}, "accuracy + 1", dict.fromkeys(range(6), 1)),
+    ("two_engines", {"arm": OLD, "correction": "nothing"}, "accuracy + 1", dict.fromkeys(range(5, 14), -1)),
+    ("two_engines", {"arm": ROUGH, "correction": "nothing"}, "accuracy + 1", {2: -1, **dict.fromkeys(range(14, 21), -1)}),
+    ("two_engines", {"arm": "one engine", "look": "before"}, "accuracy + 1", {6: 1}),
+    ("two_engines", {"arm": OLD, "correction": "TIS"}, "accuracy + 1", {10: 1}),
+    ("sharpening", {"arm": "start", "k": 16}, "share + 1", {1: 1, 2: -1}),
+    ("sharpening", {"arm": "RFT", "k": 1, "setting": ("chain", "sort", "trip")}, "share + 1", {3: 1, 4: 1, 5: 1, 6: 1}),
+    ("sharpening", {"arm": "MaxRL", "k": 1}, "share + 1", {7: 1}),
+    ("sharpening", {"arm": "Pass@k", "k": 16}, "share + 1", {8: 1}),
+    ("sharpening", {"arm": "GRPO", "k": 1}, "share + 1", {0: 1, 1: 1, **dict.fromkeys(range(3, 8), -1)}),
+    ("turn_credit", {"arm": "each right call"}, "held_out_accuracy + 1", {0: 1, 1: 1}),
+    ("turn_credit", {"arm": "any call"}, "held_out_accuracy + 1", {2: -1}),
+    ("turn_credit", {"arm": "any call"}, "calls + 1", {3: 1}),
+    ("observations", {"arm": "ECHO", "step": (48, 52, 56, 60, 64)}, "held_out_accuracy + 1", {1: 1}),
+    ("observations", {"arm": "GRPO", "world": "one table"}, "alone + 1", {2: -1}),
+    ("observations", {"arm": "ECHO", "world": "tables never seen"}, "alone + 1", {3: 1}),
+    ("observations", {"arm": "ECHO", "step": tuple(range(44))}, "held_out_accuracy + -1", {0: DOWN}),
+    ("teacher", {"arm": "reward and teacher", "start": HARD}, "held_out_accuracy + 1", {0: 1, 1: 1, 3: 1}),
+    ("teacher", {"arm": "reward", "start": EASY}, "held_out_accuracy + 1", {2: -1}),
+    ("teacher", {}, "teacher + 1", {3: -1}),
+]  # fmt: skip
 
 
-# each claim
+def changed(frame, where, change):
+    """Return a frame with a column added to, or multiplied, in the rows that have these values."""
+    column, sign, amount = change.split()
+    rows = select(frame.assign(row=range(len(frame))), **where)["row"]
+    values = frame[column].to_numpy(dtype=float, copy=True)
+    values[rows] = values[rows] + float(amount) if sign == "+" else values[rows] * float(amount)
+    return frame.assign(**{column: values})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_outcome_can_be_reached_whatever_the_order_of_rows_and_titles_say_it(name):
-    judge = find_claim(name).judge
-    verdicts = {effect: judge(made(name, effect)) for effect in (1, 0, -1)}
-    for effect, outcomes in ((1, {SEEN}), (0, {NOT_SEEN, NEGLIGIBLE}), (-1, {REVERSED})):
-        says = verdicts[effect].says
-        assert set(verdicts[effect].parts) <= outcomes, says
-        assert re.search(r"\d", says) and "nan" not in says
-    up, down, mixed = verdicts[1], verdicts[-1], judge(made(name, 1).sample(frac=1, random_state=0))
-    numbers = [np.sort([float(x) for x in re.findall(r"[+-]?\d+\.?\d*", of.says)]) for of in (up, mixed)]
-    np.testing.assert_allclose(*numbers, rtol=1e-6)
-    assert up.parts or name == "std_weighting"  # of which nothing is measured: given the groups, it is arithmetic
-    assert all(each.shown for each in up.said if isinstance(each, Part))
-    said = {each.shown.panel for each in up.said if isinstance(each, Part | Arithmetic) and each.shown}
-    assert titles(up).keys() == titles(down).keys() == said
-    for panel, title in titles(up).items():
-        seen, opposite = (
-            [line for line in of.lines if not line.endswith("arithmetic")] for of in (title, titles(down)[panel])
-        )
-        assert len(seen) == len(opposite) and not set(seen) & set(opposite)
-        assert all(SEEN in line and REVERSED not in line for line in seen)
-        assert all(REVERSED in line and f": {SEEN}" not in line for line in opposite)
-        assert set(title.rows.values()) <= {SEEN} and set(titles(down)[panel].rows.values()) <= {REVERSED}
-
-
-@pytest.mark.parametrize("name", ["dcpo_headline", "dupo_headline", "dapo_headline"])
-def test_a_headline_number_is_not_seen_in_half_its_size(name):
-    verdict = find_claim(name).judge(made(name, 0.5))
-    assert set(verdict.parts) == {NOT_SEEN} and "of the claimed sign but smaller" in verdict.says
-
-
-def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
-    frame = overlong(1)
-    for arm, seen in (("filter", 5), ("double punishment", 3), ("soft punishment", 1)):
-        frame.loc[frame["arm"] == arm, "held_out_accuracy"] -= 0.5
-        assert find_claim("overlong").judge(frame).parts == (*[SEEN] * seen, *[REVERSED] * (7 - seen))
-
-
-def test_each_remedy_for_overlong_answers_is_judged_by_the_same_looks():
-    """Each remedy costs .1 in the first half of the steps and adds .1 in the second: the same values for each."""
-    frame = overlong(1)
-    early = (frame["arm"] != "no remedy") & (frame["step"] <= frame["step"].max() / 2)
-    frame.loc[early, "held_out_accuracy"] -= 0.2
-    said = [part for part in find_claim("overlong").judge(frame).said if isinstance(part, Part)]
-    for arm in ("soft punishment", "double punishment", "filter"):
-        gained = [part.values for part in said if f"gained by the {arm}" in part.words]
-        np.testing.assert_allclose(gained, [[-0.1] * len(gained[0]), [0.1] * len(gained[0])])
-
-
-def outcome_of_one_trial(part):
-    """Two seeds that are one trial have no spread: the sign decides, and the size where one is claimed."""
-    value, same = part.values
-    assert value == same or math.isnan(value)
-    if math.isnan(value):
-        return NOT_SEEN
-    if abs(value) < part.smallest:
-        return NEGLIGIBLE
-    return REVERSED if value < 0 else SEEN if value >= part.claimed else NOT_SEEN
+def test_each_effect_is_what_its_words_say(name):
+    claim, frame, moved = find_claim(name), read_trials(COMMITTED / f"{name}.csv"), set()
+    before = [np.array(effect.values) for effect in claim.effects(frame)]
+    for _, where, change, moves in (row for row in CHANGES if row[0] == name):
+        after = [np.array(effect.values) for effect in claim.effects(changed(frame, where, change).sample(frac=1))]
+        for place, (values, new) in enumerate(zip(before, after, strict=True)):
+            by, gone = moves.get(place, 0), new - values
+            expected = np.sign(gone) * np.inf if np.isinf(by) else gone
+            np.testing.assert_allclose(expected, by, atol=1e-9, err_msg=f"{where} {change}: effect {place}")
+        moved |= moves.keys()
+    assert moved | ({5} if name == "starved" else set()) == set(range(len(before)))  # its last one is 0.2 · 0.01
 
 
 @cache
-def tiny(name):
+def tiny_trial(name):
     return find_claim(name).run((0,), TINY)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path):
-    claim, frame = find_claim(name), tiny(name)
+def test_a_tiny_trial_has_all_that_its_effects_read(name, tmp_path):
+    claim, frame = find_claim(name), tiny_trial(name)
     frame = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
-    verdict = claim.judge(frame)
-    assert verdict.parts == tuple(outcome_of_one_trial(each) for each in verdict.said if isinstance(each, Part))
-    assert verdict.parts or "arithmetic" in str(verdict)
     frame.to_csv(tmp_path / "x.csv", index=False)
-    kept = read(tmp_path / "x.csv")
-    assert claim.judge(kept).says == verdict.says
-    figure = draw_claim(claim, kept)
-    figure.savefig(tmp_path / "x.png", dpi=30)
-    drawn = {ax.get_label(): " ".join(ax.get_title(loc="left").casefold().split()) for ax in figure.axes}
-    for panel, title in titles(verdict).items():
-        assert drawn[panel] == " ".join(f"{line}." for line in title.lines).casefold()
-        assert set(title.rows.values()) <= {text.get_text() for text in figure.findobj(Annotation)}
+    lines = verdict_lines(claim, frame)
+    assert lines == verdict_lines(claim, read_trials(tmp_path / "x.csv"))
+    forest(claim, claim.effects(frame)).savefig(tmp_path / "x.png", dpi=30)
 
 
-def test_the_same_seed_gives_the_same_trial():
-    """Of a claim that warms up, samples, trains and records groups."""
+def test_the_same_seed_gives_the_same_trial_and_all_arms_the_same_start():
     again, other = (find_claim("std_weighting").trial(seed, TINY).assign(seed=0) for seed in (0, 1))
-    pd.testing.assert_frame_equal(tiny("std_weighting"), again)
+    pd.testing.assert_frame_equal(tiny_trial("std_weighting"), again)
     assert not again.equals(other)
-
-
-def test_costs_are_those_that_were_measured_and_none_is_made_up():
-    claim = find_claim("critic_cost")
-    pd.testing.assert_frame_equal(claim.run(range(5)), read(COMMITTED / "critic_cost.csv"))
-    assert claim.trial(5, 1.0).empty
-
-
-def test_a_seed_that_was_not_measured_leaves_the_verdict_on_costs_as_it_is(tmp_path):
-    claim = find_claim("critic_cost")
-    trials = Trials([claim], range(7), tmp_path)
-    trials.finish()
-    assert claim.judge(trials.frame(claim)).says == claim.judge(read(COMMITTED / "critic_cost.csv")).says
-
-
-def test_all_arms_begin_with_the_same_responses_and_the_same_coin():
-    first = select(tiny("entropy_clip"), step=1, setting=("trip", "trip, a coin for a reward"))
+    first = select(tiny_trial("entropy_clip"), step=1, setting=("trip", "trip, a coin for a reward"))
     assert first.groupby("setting")["accuracy"].nunique().tolist() == [1, 1]
 
 
-def test_the_committed_table_is_what_the_rule_makes_of_the_committed_trials():
-    frames = {each.name: read(COMMITTED / f"{each.name}.csv") for each in CLAIMS}
-    assert {frozenset(frame["seed"]) for frame in frames.values()} == {frozenset(range(5))}
-    verdicts = [(each, each.judge(frames[each.name])) for each in CLAIMS]
-    assert (COMMITTED / "verdicts.md").read_text(encoding="utf-8") == verdict_table(verdicts, 5)
-    for each, verdict in verdicts:
-        told = Image.open(COMMITTED / f"{each.name}.png").info["Description"]
-        assert told == f"{each.claim} {verdict.says}"
+def test_the_committed_table_and_pictures_say_what_the_committed_trials_do():
+    frames = {claim: read_trials(COMMITTED / f"{claim.name}.csv") for claim in CLAIMS}
+    assert (COMMITTED / "verdicts.md").read_text(encoding="utf-8") == verdict_table(frames)
+    for claim, frame in frames.items():
+        assert set(frame["seed"]) == set(range(5))
+        description = Image.open(COMMITTED / f"{claim.name}.png").info["Description"]
+        assert description == "\n".join([claim.says, *verdict_lines(claim, frame)])
 
 
-def test_every_file_with_a_claim_is_listed_once_and_names_are_found_or_offered():
-    files = Path(claims.__file__).parent.glob("*.py")
-    assert sorted(NAMES) == sorted(file.stem for file in files if "\nCLAIM = " in file.read_text(encoding="utf-8"))
-    assert [each.name for each in CLAIMS] == list(NAMES)
+def test_every_file_with_a_claim_is_listed_under_its_name():
+    files = Path(claims.__file__).parent.glob("[a-z]*.py")
+    assert sorted(NAMES) == sorted(file.stem for file in files)
+    assert [claim.name for claim in CLAIMS] == list(NAMES)
 
 
-# what they are made of
+# what trials are made of
 
 
-def test_arms_are_compared_seed_by_seed():
-    frame = pd.DataFrame({"seed": [0, 1, 0, 1], "arm": ["b", "b", "a", "a"], "x": [3.0, 5.0, 1.0, 4.0]})
-    for rows in (frame, frame.iloc[[1, 3, 0, 2]]):
-        assert tuple(gap(rows, "x", "b", "a")) == (2.0, 1.0)
-        assert tuple(times(rows, "x", "b", "a")) == (3.0, 1.25)
-        assert tuple(doublings(rows, "x", "b", "a")) == pytest.approx((math.log2(3), math.log2(1.25)))
-    lacking = gap(frame.drop(index=3), "x", "b", "a")
-    assert lacking[0] == 2.0 and math.isnan(lacking[1])
-    assert list(by_seed(frame.drop(index=0), "x", arm="b").isna()) == [
-        True,
-        False,
-    ]  # the seed is there, its rows are not
-    more = pd.concat([frame, frame.assign(x=[12.0, 5.0, 1.0, 4.0])])  # b of seed 0 is 3 and 12: geometric mean 6
-    assert times(more, "x", "b", "a")[0] == 7.5 and doublings(more, "x", "b", "a")[0] == pytest.approx(math.log2(6))
-    assert (scaled(100, 0.001), scaled(100, 0.1), scaled(100, 0.001, 4)) == (1, 10, 4)
-    assert means(frame, "x") == "b 4.00, a 2.50" and means(frame, "x", 0) == "b 4, a 2"
-    assert in_words({"dense": 1.25, "experts": 2.0}, "×{:.1f}") == "dense ×1.2, experts ×2.0"
+def test_costs_are_those_that_were_measured_and_a_seed_that_was_not_changes_nothing(tmp_path):
+    claim, committed = find_claim("critic_cost"), read_trials(COMMITTED / "critic_cost.csv")
+    trials = Trials([claim], range(7), tmp_path)
+    trials.finish()
+    assert verdict_lines(claim, trials.frame(claim)) == verdict_lines(claim, committed)
+    assert claim.trial(5, 1.0).empty
 
 
-def test_rows_are_chosen_by_value_by_step_and_where_a_goal_is_first_reached():
-    frame = pd.DataFrame({"step": [1, 2, 3, 4], "arm": ["a", "b", "c", "a"]})
-    assert list(select(frame, arm="a")["step"]) == [1, 4]
-    assert list(select(frame, arm=("a", "b"), step=(2, 3, 4))["step"]) == [2, 4]
-    assert list(after(frame, 0.5)["step"]) == [3, 4] and list(after(frame, 0.25)["step"]) == [2, 3, 4]
-    runs = pd.DataFrame({"arm": [*"bbbaaa"], "seed": [0, 0, 1, 0, 0, 0], "step": [3, 2, 1, 1, 2, 3]})
-    runs["right"] = [0.9, 0.8, 0.1, 0.1, 0.2, 0.7]
-    found = first_reached(runs, runs["right"] >= 0.7)
-    assert list(zip(found["arm"], found["seed"], strict=True)) == [("b", 0), ("b", 1), ("a", 0)]
-    np.testing.assert_equal(found["step"].to_numpy(), [2, math.nan, 3])
-    path = pd.DataFrame({"arm": "0.2", "rollout": [0, 1, 0, 1, 2], "seed": [0, 0, 1, 1, 1]})
-    path["rare"] = [0.1, 0.9, 0.1, 0.2, 0.3]
-    # a path that stopped at the goal counts on in the mean: at last (.9 + .3) / 2
-    assert carried_on(path).groupby("rollout")["rare"].mean().tolist() == pytest.approx([0.1, 0.55, 0.6])
-
-
-def test_responses_are_graded_and_scored_and_tasks_mark_what_they_say():
+def test_responses_are_graded_and_scored():
     policy, task = shipped("chain"), Chain()
     prompts = task.held_out_prompts[:3]
     samples, right = answered(policy, task, prompts, group_size=2, seed=5)
     texts = zip(prompts, samples.texts(policy), strict=True)
     assert right.tolist() == [[task.grade(prompt, text).correct for text in row] for prompt, row in texts]
     scored = logp_under(policy, samples)
-    assert not scored.requires_grad
-    torch.testing.assert_close(scored[samples.mask], samples.logp[samples.mask])  # the policy that wrote them
-    for response, correct in (("38078....#8", True), ("#8", True), ("...#8", True), ("38078...#7", False)):
-        grade = Ramble().grade("35271=", response)
-        assert grade.correct is correct and grade.format
-    assert not Ramble().grade("35271=", "..3#8").format
+    torch.testing.assert_close(scored[samples.mask], samples.logp[samples.mask])  # by the policy that wrote them
+    for response, correct in (("38078....#8", True), ("#8", True), ("38078...#7", False)):
+        assert Ramble().grade("35271=", response).correct is correct
     graded = Graded()
     assert graded.gold("a35271=") == "8" and graded.grade("e35271=", "38078#8").correct
-    letters, digits = (pd.Series([prompt[place] for prompt in graded.train_prompts]) for place in (0, 5))
-    assert set(letters) == set("abcde") and letters.value_counts(normalize=True).between(0.19, 0.21).all()
-    given_away = pd.crosstab(letters, digits, normalize="index").stack()
-    assert given_away.between(0.08, 0.12).all()  # no letter gives the answer away
 
 
 def test_the_soft_punishment_weighs_what_the_paper_s_does_and_the_contrast_twice_as_much():
@@ -228,105 +213,54 @@ def test_the_soft_punishment_weighs_what_the_paper_s_does_and_the_contrast_twice
 # the command
 
 
-def fake(name, value=lambda seed: 1.0 + 0.1 * seed):
-    """Return a claim without any training."""
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    """Return a function that runs `rlviz experiment` with claims "up" and "down", and the list of trials that were run."""
+    tried = []
 
-    def judge(frame):
-        return judged(Part("value", by_seed(frame, "value"), 0.5).titled("left", "it is [more|less]"))
+    def fake(name, sign):
+        def trial(seed, scale):
+            tried.append((name, seed))
+            return pd.DataFrame({"arm": ["0.50"], "value": [sign * (1 + 0.1 * seed)]})
 
-    def trial(seed, scale):
-        return pd.DataFrame({"arm": ["0.50"], "value": [value(seed)]})
+        def effects(frame):
+            return [Effect("value", by_seed(frame, "value"), 0.5)]
 
-    return Claim(name, f"{name} claims | something.", "nobody", 1, trial, judge, [[Panel("left", "value", "unit")]])
+        return Claim(name, f"{name} | says so.", "nobody", 1, trial, effects, ("the rest, for it is large",))
 
+    monkeypatch.setattr(claims, "CLAIMS", (fake("up", 1), fake("down", -1)))
 
-def command(monkeypatch, out, *three, seeds=3, which="--all"):
-    monkeypatch.setattr(claims, "CLAIMS", three)
-    given = ["experiment", which, "--seeds", str(seeds), "--jobs", "1", "--out", str(out)]
-    return CliRunner().invoke(app, given)
+    def run(which, seeds=3):
+        given = ["experiment", which, "--seeds", str(seeds), "--jobs", "1", "--out", str(tmp_path)]
+        result = CliRunner().invoke(app, given)
+        assert result.exit_code == 0, result.output
+        return " ".join(result.output.split())
 
-
-def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(tmp_path, monkeypatch):
-    asked, out = [], tmp_path / "o"
-    three = [
-        fake("first", lambda seed: asked.append(seed) or 1.0 + 0.1 * seed),
-        fake("second", lambda seed: -2.0 + 0.1 * seed),
-        fake("third", lambda seed: (-1.0) ** seed),
-    ]
-    result = command(monkeypatch, out, *three)
-    assert result.exit_code == 0, result.output
-    table = (out / "verdicts.md").read_text()
-    for name, parts in (
-        ("first", "1 of 1 measured part seen"),
-        ("second", "0 of 1 measured part seen, 1 reversed"),
-        ("third", "0 of 1 measured part seen, 1 not seen at this scale"),
-    ):
-        claim = rf"{name} claims \| something."
-        assert f"| [{name}](#{name}) | {claim} | {parts} | [{name}.png]({name}.png) |" in table
-        assert Image.open(out / f"{name}.png").info["Description"].startswith(f"{name} claims")
-        assert read(out / f"{name}.csv")["arm"].tolist() == ["0.50"] * 3  # a name, and no number
-    assert "- measured: value: +1.1 (by seed +1 to +1.2, smallest effect of interest 0.5), seen\n" in table
-    assert "**In all 1 of 3 measured parts seen, 1 not seen at this scale, 1 reversed.**" in table
-    assert asked == [0, 1, 2]
-    (out / "trials/first-1.csv").unlink()
-    assert command(monkeypatch, out, *three, which="first").exit_code == 0
-    assert asked == [0, 1, 2, 1] and (out / "verdicts.md").read_text() == table
-    assert command(monkeypatch, out, *three, seeds=4, which="first").exit_code == 0
-    assert asked == [0, 1, 2, 1, 3]
+    return run, tried
 
 
-def test_a_new_claim_joins_the_table_of_a_folder_and_no_other_runs_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlviz.runs.arms.draw_claim", lambda *of: None)
-    monkeypatch.setattr("rlviz.page.style.save_figure", lambda figure, file, **_: file.touch())
-    asked = []
-    old, new = fake("old", lambda seed: asked.append(seed) or 1.0 + 0.1 * seed), fake("new")
-    assert command(monkeypatch, tmp_path, new, which="new").exit_code == 0
+def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(experiment, tmp_path):
+    run, tried = experiment
+    run("up")
     assert not (tmp_path / "verdicts.md").exists()  # a folder of one claim has no table
-    assert command(monkeypatch, tmp_path, old).exit_code == 0
-    shutil.rmtree(tmp_path / "trials")  # which is not committed
-    assert command(monkeypatch, tmp_path, old, new, which="new").exit_code == 0
+    run("--all")
+    assert tried == [("up", 0), ("up", 1), ("up", 2), ("down", 0), ("down", 1), ("down", 2)]
     table = (tmp_path / "verdicts.md").read_text()
-    assert asked == [0, 1, 2] and table.index("| [old](#old) |") < table.index("| [new](#new) |")
-    assert command(monkeypatch, tmp_path, old, new).exit_code == 0
+    for name, words in (("up", "1 of 1 measured part seen"), ("down", "0 of 1 measured part seen, 1 reversed")):
+        row = rf"| [{name}](#{name}) | {name} \| says so. | {words}; 1 not testable here | [{name}.png]({name}.png) |"
+        assert row in table
+        assert Image.open(tmp_path / f"{name}.png").info["Description"].startswith(f"{name} | says so.")
+        assert read_trials(tmp_path / f"{name}.csv")["arm"].tolist() == ["0.50"] * 3  # a name, and no number
+    assert "- measured: value: +1.1 (by seed +1 to +1.2, smallest effect of interest 0.5), seen\n" in table
+    assert "**In all 1 of 2 measured parts seen, 1 reversed; 2 not testable here.**" in table
+    shutil.rmtree(tmp_path / "trials")  # which is not committed
+    run("down")
+    assert tried[6:] == [("down", 0), ("down", 1), ("down", 2)]  # the other claim is read from its CSV
     assert (tmp_path / "verdicts.md").read_text() == table
-    result = command(monkeypatch, tmp_path, old, new, seeds=4, which="new")
-    assert "stays as it is: it has no 4 seeds of old." in " ".join(result.output.split())
-    assert (tmp_path / "verdicts.md").read_text() == table
-
-
-def test_a_trial_that_fails_leaves_those_that_are_done(tmp_path, monkeypatch):
-    result = command(monkeypatch, tmp_path, fake("first"), fake("broken", lambda seed: 1 / 0), seeds=2)
-    assert result.exit_code != 0
-    assert [file.name for file in (tmp_path / "trials").iterdir()] == ["first-0.csv"]
-    assert not (tmp_path / "verdicts.md").exists()
-
-
-def test_trials_of_the_version_before_are_read(tmp_path):
-    """They were written like these: NAME-SEED.csv in trials/, six digits, the seed as a column."""
-    (tmp_path / "trials").mkdir()
-    (tmp_path / "trials/first-0.csv").write_text("arm,value,seed\n0.50,7,0\n")
-    trials = Trials([fake("first")], range(2), tmp_path)
-    assert [job.key for job in trials.missing] == [("first", 1)] and list(trials) == [("first", 1)]
-    assert trials.frame(fake("first"))["value"].tolist() == [7.0, 1.1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "give the name of one experiment, or --all"),
-        (["starved", "--all"], "give the name of one experiment, or --all"),
-        (["starvd"], "did you mean starved?"),
-        (["starved", "--seeds", "1"], "greater than or equal to 2"),
-        (["starved", "--jobs", "0"], "greater than or equal to 1"),
-        (["kl_estimators", "--out", "/proc/nothing"], "cannot be written or read"),
-    ],
-)
-def test_mistakes_are_sentences(arguments, sentence):
-    result = CliRunner().invoke(app, ["experiment", *arguments])
-    assert result.exit_code == 2
-    assert sentence in " ".join(unstyle(result.output).replace("│", " ").split())
+    assert "stays as it is: it has no 4 seeds of up." in run("down", 4)
+    assert tried[9:] == [("down", 3)] and (tmp_path / "verdicts.md").read_text() == table
 
 
 def test_the_list_names_every_claim():
     result = CliRunner().invoke(app, ["experiment", "--list"], env={"COLUMNS": "400"})
-    assert result.exit_code == 0 and all(each.name in result.output for each in CLAIMS)
+    assert result.exit_code == 0 and all(claim.says in result.output for claim in CLAIMS)

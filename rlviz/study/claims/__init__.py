@@ -1,7 +1,6 @@
-"""The sources' claims, tested on small models: a file a claim, a verdict that is computed, `rlviz experiment` to run them.
+"""The sources' claims, tested on small models: a module each with `CLAIM = Claim(...)`; `rlviz experiment` runs them.
 
-A file says CLAIM, SOURCE and SECONDS, has the functions `trial` and `judge`, and lists its PANELS, all as `Claim` describes them.
-Its name in `NAMES`, which the list and the table of verdicts follow in order, is all else that a claim needs to be run.
+`NAMES` lists the modules, in the order of the list and of the table of verdicts.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from rlviz.names import closest
-from rlviz.study.claim import Claim
+from rlviz.study.effects import Claim
 
 NAMES = (
     "starved",
@@ -37,13 +36,7 @@ NAMES = (
 )
 
 
-def _of_module(name: str) -> Claim:
-    """Return the claim that the file of this name declares."""
-    of = import_module(f"{__name__}.{name}")
-    return Claim(name, of.CLAIM, of.SOURCE, of.SECONDS, of.trial, of.judge, of.PANELS)
-
-
-CLAIMS: tuple[Claim, ...] = tuple(map(_of_module, NAMES))
+CLAIMS: tuple[Claim, ...] = tuple(import_module(f"{__name__}.{name}").CLAIM for name in NAMES)
 
 
 def find_claim(name: str) -> Claim:

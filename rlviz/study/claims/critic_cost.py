@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from rlviz.study.claim import Panel, read
-from rlviz.study.frames import times
-from rlviz.study.verdict import Arithmetic, Part, Verdict, judged
+from rlviz.study.effects import Claim, Effect, arithmetic
+from rlviz.study.frames import ratio
 
-CLAIM = "PPO's critic costs memory and time."
-SOURCE = "PPO, arXiv 1707.06347; GRPO, 2402.03300"
-SECONDS = 0.1
-SMALLEST = 0.05  # of GRPO's bytes and seconds
-
-FOUR, THREE, GRPO = "PPO, separate critic, learned reward", "GRPO, learned reward", "GRPO"
-
+FOUR, THREE = "PPO, separate critic, learned reward", "GRPO, learned reward"
 RLVIZ = Path(__file__).parents[2]
 COURSES = RLVIZ / "course", RLVIZ.parent / "notebooks"  # of an installed package, and of a checkout
 
@@ -30,37 +23,23 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     seconds_to_grpo: the median of a step over GRPO's of the same round.
     """
     table = next(course for course in COURSES if course.is_dir()) / "experiments/critic_cost.csv"
-    measured = read(table)
+    measured = pd.read_csv(table)
     return measured[measured["seed"] == seed].drop(columns="seed").reset_index(drop=True)
 
 
-def in_megabytes(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(megabytes=frame["bytes"] / 1e6)
-
-
-def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare PPO with its critic against GRPO, both with reference and learned reward."""
-
-    def ratios(one: str, other: str) -> list[pd.Series]:
-        return [times(frame, column, one, other, by="name") for column in ("bytes", "seconds_to_grpo")]
-
-    memory, time = ratios(FOUR, THREE)
-    to_rule, shared = ([ratio.mean() for ratio in ratios(name, GRPO)] for name in (FOUR, "PPO, shared critic"))
-    return judged(
-        Arithmetic("bytes of PPO's four models over GRPO's three, less 1", memory - 1).titled(
-            "memory", "PPO's four models take {} [more|fewer] bytes than GRPO's three", form="{:.0%}"
-        ),
-        Part("seconds of a step, likewise", time - 1, SMALLEST).titled(
-            "time", "they take {} [more|fewer] seconds a step", form="{:.0%}"
-        ),
-        f"against GRPO on a rule four models take {to_rule[0]:.2f} times the bytes and {to_rule[1]:.2f} times the seconds",
-        f"with a critic on the actor's trunk {shared[0]:.2f} and {shared[1]:.2f} times",
-    )
-
-
-PANELS = [
-    [
-        Panel("memory", "megabytes", "MB at the peak of an update", in_megabytes, by="name", from_zero=True),
-        Panel("time", "seconds_to_grpo", "seconds of a step, over GRPO's", by="name", from_zero=True),
+def effects(frame: pd.DataFrame) -> list[Effect]:
+    memory, time = (ratio(frame, column, FOUR, THREE, by="name") - 1 for column in ("bytes", "seconds_to_grpo"))
+    return [
+        arithmetic("bytes of PPO's four models over GRPO's three, less 1", memory),
+        Effect("seconds of a step, likewise", time, 0.05),
     ]
-]
+
+
+CLAIM = Claim(
+    name="critic_cost",
+    says="PPO's critic costs memory and time.",
+    source="PPO, arXiv 1707.06347; GRPO, 2402.03300",
+    seconds=0.1,
+    trial=trial,
+    effects=effects,
+)

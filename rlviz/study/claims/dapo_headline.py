@@ -1,4 +1,7 @@
-"""Updates that DAPO and GRPO need to the same held-out accuracy on easy and hard prompts, and what else they spend until then."""
+"""Updates that DAPO and GRPO need to the same held-out accuracy on easy and hard prompts, and what else they spend until then.
+
+With one update per rollout and short answers DAPO's limits and its overlong punishment do nothing here.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,12 @@ import pandas as pd
 
 from rlviz.algorithms import DAPO
 from rlviz.pieces.selection import DynamicSampling
-from rlviz.study.claim import Panel
-from rlviz.study.frames import doublings, first_reached, scaled
+from rlviz.study.effects import Claim, Effect
+from rlviz.study.frames import first_reached, log2_ratio, scaled
 from rlviz.study.trials import FREE, SMALL, Graded, train_arms, warmed_up
-from rlviz.study.verdict import NotTestable, Part, Verdict, judged
-
-CLAIM = "DAPO needs half of the training steps of DeepSeek-R1-Zero-Qwen-32B, which others trained."
-SOURCE = "DAPO, arXiv 2503.14476"
-SECONDS = 45
-SMALLEST = 0.1  # of a log2: seven per cent of the updates
 
 ARMS = {"DAPO": DAPO, "GRPO": FREE, "GRPO with dynamic sampling": replace(FREE, select=DynamicSampling())}
-GOAL = 0.9  # held-out accuracy; looked at after every second step
+GOAL = 0.9  # held-out accuracy, measured after every second step
 
 
 class Steep(Graded):
@@ -31,7 +28,7 @@ class Steep(Graded):
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
-    """Let DAPO run against GRPO, with dynamic sampling and without, and note what every step cost."""
+    """Train DAPO, and GRPO with dynamic sampling and without, and record what every step costs."""
     task = Steep()
     policy = warmed_up(task, seed, scale, target_accuracy=0.65)
     settings = replace(SMALL, steps=scaled(70, scale), lr=1e-4, evaluate_every=2, seed=seed)
@@ -39,38 +36,33 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def to_goal(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return for each arm and seed the steps, responses and seconds to the goal, NaN where it was not reached."""
+    """Return, for each arm and seed, the step of the goal, with responses and seconds until then; NaN if never reached."""
     frame = frame.sort_values("step", kind="stable")
-    runs = frame.groupby(["arm", "seed"], sort=False)
-    responses, seconds = runs["responses_sampled"].cumsum(), runs["seconds"].cumsum()
-    spent = frame.assign(steps=runs.cumcount() + 1, responses=responses, seconds=seconds)
+    runs = frame.groupby(["arm", "seed"])
+    spent = frame.assign(responses=runs["responses_sampled"].cumsum(), seconds=runs["seconds"].cumsum())
     return first_reached(spent, spent["held_out_accuracy"] >= GOAL)
 
 
-def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare the updates that GRPO and DAPO need."""
-    costs = to_goal(frame)
-    updates, responses = (doublings(costs, column, "GRPO", "DAPO") for column in ("steps", "responses"))
-    return judged(
-        NotTestable("half of the steps of DeepSeek-R1-Zero-Qwen-32B", "that run of another laboratory cannot be had"),
-        Part(
-            "log2 of GRPO's updates over DAPO's on one task, at the claimed size", updates, SMALLEST, claimed=1
-        ).titled("steps", "DAPO needs [fewer|more] updates than GRPO, {} (claimed: ×2)", base=2),
-        f"log2 of responses {responses.mean():+.2f}",
-        "with one update and short answers DAPO's limits and its overlong punishment do nothing here",
-        *(
-            f"to accuracy {GOAL:g} {arm} {part['steps'].mean():.0f} steps, {part['responses'].mean():.0f} responses, "
-            f"{part['seconds'].mean():.1f} s"
-            for arm, part in costs.groupby("arm", sort=False)
-        ),
-    )
+def effects(frame: pd.DataFrame) -> list[Effect]:
+    fewer = log2_ratio(to_goal(frame), "step", "GRPO", "DAPO")
+    return [Effect("log2 of GRPO's updates over DAPO's on one task, at the claimed size", fewer, 0.1, claimed=1)]
 
 
-TIME = f"Seconds to accuracy {GOAL:g}"
-PANELS = [
-    [
-        Panel("accuracy", "held_out_accuracy", "accuracy", x="step", title="Accuracy, held out", against="GRPO"),
-        Panel("steps", "steps", f"updates to accuracy {GOAL:g}", to_goal, from_zero=True),
-        Panel("seconds", "seconds", "seconds of training", to_goal, title=TIME, from_zero=True),
+def numbers(frame: pd.DataFrame) -> list[str]:
+    costs = to_goal(frame).groupby("arm", sort=False)[["step", "responses", "seconds"]].mean()
+    return [
+        f"to accuracy {GOAL:g} {arm} {cost['step']:.0f} steps, {cost['responses']:.0f} responses, {cost['seconds']:.1f} s"
+        for arm, cost in costs.iterrows()
     ]
-]
+
+
+CLAIM = Claim(
+    name="dapo_headline",
+    says="DAPO needs half of the training steps of DeepSeek-R1-Zero-Qwen-32B, which others trained.",
+    source="DAPO, arXiv 2503.14476",
+    seconds=45,
+    trial=trial,
+    effects=effects,
+    numbers=numbers,
+    notes=("half of the steps of DeepSeek-R1-Zero-Qwen-32B, for that run of another laboratory cannot be had",),
+)

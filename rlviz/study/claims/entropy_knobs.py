@@ -1,31 +1,21 @@
-"""What each knob against premature convergence does at equal accuracy, and what too much of it costs, on tables of logits."""
+"""Entropy at equal accuracy under each knob against premature convergence, and the price of too much, on tables of logits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from rlviz.pieces.kl import KLInLoss
-from rlviz.study.claim import Panel
-from rlviz.study.frames import gap, in_words, minus, scaled, select
+from rlviz.study.effects import Claim, Effect
+from rlviz.study.frames import gap, scaled
 from rlviz.study.trials import FREE, UPPER_LIMITS
-from rlviz.study.verdict import Part, Verdict, judged
 from rlviz.tabular import TableTask, good_actions, train_table
 
-CLAIM = (
-    "Premature convergence and entropy collapse have knobs (learning rate, batch, KL, temperature, entropy bonus, bounds), and "
-    "they backfire: a large entropy bonus on a large vocabulary gives noise."
-)
-SOURCE = "DAPO, arXiv 2503.14476; Lite PPO, 2508.08221"
-SECONDS = 10
-SMALLEST = 0.02  # nats, and accuracy, of interest
-
-PLAIN, BONUS, LEVEL, REPLICAS = "plain", "entropy bonus 0.3", 0.9, 16
-MILD: Mapping[str, Mapping[str, Any]] = {  # knob → what is changed
+PLAIN, BONUS, LEVEL = "plain", "entropy bonus 0.3", 0.9
+MILD: Mapping[str, Mapping[str, Any]] = {  # knob → what it changes
     PLAIN: {},
     "learning rate ÷ 5": {"faster": 0.2},
     "batch × 8": {"groups": 8},
@@ -46,7 +36,7 @@ TOO_MUCH: Mapping[str, Mapping[str, Any]] = {
 
 
 def half_right(actions: int) -> TableTask:
-    """Return a task of 3 right actions, which have half of the probability at the start however many actions there are."""
+    """Return a task of 3 right actions with half of the probability at the start, however many actions there are."""
     wrong = actions - 3
     return TableTask((1.0,) * 3 + (0.0,) * wrong, start=(1 / 6,) * 3 + (0.5 / wrong,) * wrong)
 
@@ -61,59 +51,42 @@ BENCHES = {  # bench → task, knobs, learning rate, steps
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
-    """Train tables with each knob turned a little, at four tokens a response or one, and too far, with few and many actions."""
-    found, replicas = [], scaled(REPLICAS, scale)
+    """Train 16 tables with each knob turned a little, with four tokens per response or one, and turned too far."""
+    results, replicas = [], scaled(16, scale)
     for bench, (task, knobs, lr, steps) in BENCHES.items():
-        for name, changed in knobs.items():
-            own = {"algorithm": FREE, "faster": 1.0, **changed}
-            algorithm, faster = own.pop("algorithm"), own.pop("faster")
+        for knob, changes in knobs.items():
+            options = {"algorithm": FREE, "faster": 1.0, **changes}
+            algorithm, faster = options.pop("algorithm"), options.pop("faster")
             longer = scaled(steps / min(1.0, faster), scale)
-            run = train_table(algorithm, task, steps=longer, lr=lr * faster, replicas=replicas, seed=seed, **own)
+            run = train_table(algorithm, task, steps=longer, lr=lr * faster, replicas=replicas, seed=seed, **options)
             entropy = float(pd.Series(run.entropy_at_accuracy(LEVEL)).mean())  # of the replicas that reached it
             accuracy = float(run.accuracy[:, -1].mean())
-            found.append({"bench": bench, "arm": name, "entropy": entropy, "accuracy": accuracy})
-    return pd.DataFrame(found)
+            results.append({"bench": bench, "arm": knob, "entropy": entropy, "accuracy": accuracy})
+    return pd.DataFrame(results)
 
 
-def judge(frame: pd.DataFrame) -> Verdict:
-    """Each knob against none, at equal accuracy and four tokens a response; then a large entropy bonus among many actions."""
-
-    def kept(bench: str, knob: str) -> Part:
-        more = gap(frame, "entropy", knob, PLAIN, bench=bench)
-        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}, {bench} a response", more, SMALLEST).titled(
-            bench, f"{bench} a response, [more|less] entropy than {PLAIN} with {{}}", knob
-        )
-
-    def cost(bench: str, knob: str) -> pd.Series:
-        return gap(frame, "accuracy", PLAIN, knob, bench=bench)
-
-    mild, too_much = list(MILD)[1:], list(TOO_MUCH)[1:]
-    return judged(
-        *(kept(bench, knob) for bench in (FOUR, ONE) for knob in mild),
-        Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS), SMALLEST).titled(
-            "end", f"{BONUS} [costs|adds] {{}} of accuracy among 1000 actions"
+def effects(frame: pd.DataFrame) -> list[Effect]:
+    cost = gap(frame, "accuracy", PLAIN, BONUS, bench=MANY)
+    return [
+        *(
+            Effect(
+                f"nats kept at accuracy {LEVEL:g} by {knob}, {bench} a response",
+                gap(frame, "entropy", knob, PLAIN, bench=bench),
+                0.02,
+            )
+            for bench in (FOUR, ONE)
+            for knob in list(MILD)[1:]
         ),
-        f"accuracy that too much costs among 20 actions: {in_words({knob: cost(FEW, knob).mean() for knob in too_much})}",
-    )
+        Effect(f"accuracy that {BONUS} costs among 1000 actions", cost, 0.02),
+    ]
 
 
-def kept_beyond_plain(frame: pd.DataFrame, bench: str) -> pd.DataFrame:
-    more = minus(select(frame, bench=bench), "entropy", PLAIN)
-    return more[more["arm"] != PLAIN]
-
-
-PANELS = [
-    [
-        Panel(
-            bench, "entropy", f"nats more than {PLAIN}, at accuracy {LEVEL:g}", partial(kept_beyond_plain, bench=bench),
-            marked=(0,),
-        )
-        for bench in (FOUR, ONE)
-    ],
-    [
-        Panel(
-            "end", "accuracy", "accuracy in the end, too much", partial(select, bench=(FEW, MANY)), sets="bench",
-            axes={"xlim": (-0.02, 1.05)},
-        )
-    ],
-]  # fmt: skip
+CLAIM = Claim(
+    name="entropy_knobs",
+    says="Premature convergence and entropy collapse have knobs (learning rate, batch, KL, temperature, entropy bonus, bounds), "
+    "and they backfire: a large entropy bonus on a large vocabulary gives noise.",
+    source="DAPO, arXiv 2503.14476; Lite PPO, 2508.08221",
+    seconds=10,
+    trial=trial,
+    effects=effects,
+)

@@ -8,18 +8,12 @@ import pandas as pd
 import torch
 
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.study.claim import Panel
-from rlviz.study.frames import doublings, in_words, scaled
+from rlviz.study.effects import Claim, Effect, arithmetic
+from rlviz.study.frames import log2_ratio, scaled
 from rlviz.study.trials import FREE, SMALL, logp_under, warmed_up
-from rlviz.study.verdict import Arithmetic, Part, Verdict, judged
 from rlviz.training import train
 from small_models.sampling import sample
 from small_models.tasks import Ramble
-
-CLAIM = "A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean tames it."
-SOURCE = "GSPO, arXiv 2507.18071"
-SECONDS = 15
-SMALLEST = 0.1  # of a log2: seven per cent of a spread
 
 TOKEN, PRODUCT, GEOMETRIC = "one token", "product", "geometric mean"
 LENGTHS = (1, 2, 3, 4, 6, 8, 10)
@@ -30,7 +24,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
     Only responses of 10 tokens or more are used, so that it is the same ones at every n.
     """
-    task, found = Ramble(), []
+    task, results = Ramble(), []
     policy, prompts = warmed_up(task, seed, scale), task.held_out_prompts[: scaled(1000, scale, 64)]
     settings = replace(SMALL, steps=scaled(6, scale), lr=1e-4, lr_warmup_steps=0, updates_per_rollout=8, seed=seed)
     steps, generator = train(policy, task, FREE, settings), torch.Generator().manual_seed(seed)
@@ -43,39 +37,33 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             first = logp[..., :n], old_logp[..., :n], torch.ones_like(logp[..., :n], dtype=torch.bool)
             tokens = token_ratio(*first).log()
             spreads = {TOKEN: tokens, PRODUCT: tokens.sum(-1), GEOMETRIC: sequence_ratio(*first)[..., 0].log()}
-            found += [
+            results += [
                 {"arm": name, "step": step, "length": n, "spread": float(values.std())}
                 for name, values in spreads.items()
             ]
-    return pd.DataFrame(found)
+    return pd.DataFrame(results)
 
 
-def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare ten tokens with one, and the geometric mean of ten with a single one of them."""
-    arms = (TOKEN, PRODUCT, GEOMETRIC)
-    growth = {arm: doublings(frame, "spread", 10, 1, by="length", arm=arm) for arm in arms}
-    narrower = doublings(frame, "spread", TOKEN, GEOMETRIC, length=10)
-    changes = in_words({arm: 2 ** of.mean() for arm, of in growth.items()}, "×{:.2f}")
-    return judged(
-        Part(
-            "log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1",
-            growth[PRODUCT],
-            SMALLEST,
-        ).titled("spread", "the product of 10 tokens' ratios spreads [more|less] than 1 token's, {}", base=2),
-        Arithmetic("log2 of how much narrower their geometric mean's is than one token's", narrower).titled(
-            "spread", "their geometric mean spreads [less|more], {}", base=2
-        ),
-        "a token's own ratio has no length: tested is the product of a response's, which is the response's weight",
-        f"from 1 token to 10 of the same responses the spread changes: {changes}",
-        f"tokens that moved alike and independently would give ×1.00, ×{10**0.5:.2f}, ×{10**-0.5:.2f}",
-    )
+def effects(frame: pd.DataFrame) -> list[Effect]:
+    """Compare ten tokens with one, and the geometric mean of ten with a single one of them.
 
-
-PANELS = [
-    [
-        Panel(
-            "spread", "spread", "std of the log ratio after 8 updates, nats", x="length",
-            axes={"yscale": "log", "xlabel": "first tokens of the response"},
-        )
+    A token's ratio has no length: what is tested is the product of a response's ratios, which is the response's weight. Tokens
+    that moved alike and independently would widen the product √10 times.
+    """
+    wider = log2_ratio(frame, "spread", 10, 1, by="length", arm=PRODUCT)
+    narrower = log2_ratio(frame, "spread", TOKEN, GEOMETRIC, length=10)
+    return [
+        Effect("log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1", wider, 0.1),
+        arithmetic("log2 of how much narrower their geometric mean's is than one token's", narrower),
     ]
-]  # fmt: skip
+
+
+CLAIM = Claim(
+    name="ratio_variance",
+    says="A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean "
+    "tames it.",
+    source="GSPO, arXiv 2507.18071",
+    seconds=15,
+    trial=trial,
+    effects=effects,
+)

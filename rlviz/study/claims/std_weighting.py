@@ -7,15 +7,10 @@ from dataclasses import replace
 import pandas as pd
 
 from rlviz.pieces.advantages import GroupAdvantage
-from rlviz.study.claim import Panel
-from rlviz.study.frames import gap, means, scaled, select
+from rlviz.study.effects import Claim, Effect, arithmetic
+from rlviz.study.frames import gap, scaled, select
 from rlviz.study.trials import FREE, SMALL, Graded, run, warmed_up
-from rlviz.study.verdict import Arithmetic, Verdict, judged
 from rlviz.types import GroupRecord
-
-CLAIM = "Dividing by the group's std over-weights very easy and very hard prompts."
-SOURCE = "Dr.GRPO, arXiv 2503.20783"
-SECONDS = 40
 
 SCALES = {"÷ std of the group": GroupAdvantage(scale="group_std"), "no division": GroupAdvantage(scale="none")}
 KINDS = ("1 or 7 of 8 right", "2 or 6", "3 or 5", "4")
@@ -32,7 +27,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     task = Graded()
     policy = warmed_up(task, seed, scale)
     settings = replace(SMALL, steps=scaled(50, scale), num_prompts=20, lr=1e-4, details_groups=20, seed=seed)
-    found = [
+    results = [
         {
             "arm": name,
             "step": record.step,
@@ -45,60 +40,35 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         for record in run(policy, task, replace(FREE, advantage=advantage), settings)
         for group in record.groups
     ]
-    return pd.DataFrame(found)
-
-
-def relative(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each arm, kind and seed: how hard such a group pulls, over one that is half right in the same arm."""
-    pull = frame.dropna(subset="kind").groupby(["arm", "kind", "seed"], sort=False)["pull"].mean().reset_index()
-    half = select(pull, kind=KINDS[-1]).drop(columns="kind")
-    both = pull.merge(half, on=["arm", "seed"], how="left", suffixes=("", "_of_half"))
-    return both.assign(relative=both["pull"] / both["pull_of_half"])
+    return pd.DataFrame(results)
 
 
 def edge_share(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each arm and seed: the share of all pull that comes from groups with 1 or 7 of 8 right."""
-    whole = frame.groupby(["arm", "seed"], sort=False)["pull"].sum()
+    total = frame.groupby(["arm", "seed"], sort=False)["pull"].sum()
     edge = select(frame, kind=KINDS[0]).groupby(["arm", "seed"], sort=False)["pull"].sum()
-    return (edge / whole).rename("share").reset_index()
+    return (edge / total).rename("share").reset_index()
 
 
-def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare how much of all pull groups with 1 or 7 of 8 right have, with and without the division."""
-    lifted = select(relative(frame), kind=KINDS[0]).groupby("arm")["relative"].mean()
-    shares, divided, plain = edge_share(frame), *SCALES
-    hard = gap(frame[frame["difficulty"] >= "d"], "right", divided, plain)
-    return judged(
-        Arithmetic(
-            "share of the pull of groups with 1 or 7 of 8 right, more with the division, given the groups",
-            gap(shares, "share", divided, plain),
-        ).titled("pull", "division gives groups with 1 or 7 of 8 right {} of the pull [more|less]", form="{:.0%}"),
-        f"share {means(shares, 'share')}",
-        f"such a group pulls {lifted[divided]:.2f} times as hard as a half-right one with it, {lifted[plain]:.2f} times "
-        f"without, {lifted[divided] / lifted[plain]:.2f} times as much, which is arithmetic",
-        f"accuracy on hard prompts (d, e) over the run, with minus without {min(hard):+.3f} to "
-        f"{max(hard):+.3f} by seed",
-    )
+def effects(frame: pd.DataFrame) -> list[Effect]:
+    """How much of all pull have groups with 1 or 7 of 8 right, with and without the division?"""
+    words = "share of the pull of groups with 1 or 7 of 8 right, more with the division, given the groups"
+    return [arithmetic(words, gap(edge_share(frame), "share", *SCALES))]
 
 
-def by_kind(frame: pd.DataFrame) -> pd.DataFrame:
-    return relative(frame).sort_values("kind", key=lambda kinds: kinds.map(KINDS.index), kind="stable")
-
-
-def changed_by_division(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy on easy and on hard prompts with the division minus that without, a row a step and seed."""
-    divided, plain = SCALES
-    level = frame["difficulty"].map(dict.fromkeys("ab", "easy prompts") | dict.fromkeys("de", "hard prompts"))
-    right = frame.assign(level=level).pivot_table(index=["level", "step", "seed"], columns="arm", values="right")
-    return (right[divided] - right[plain]).rename("more").reset_index().rename(columns={"level": "arm"})
-
-
-PANELS = [
-    [
-        Panel("pull", "relative", "Σ|A| of a group over that of half-right groups", by_kind, by="kind", sets="arm"),
-        Panel(
-            "course", "more", "accuracy, with minus without", changed_by_division, x="step", smooth=7,
-            title="What the division changes in accuracy", axes={"ylim": (-0.25, 0.25)},
-        ),
+def numbers(frame: pd.DataFrame) -> list[str]:
+    hard = gap(frame[frame["difficulty"] >= "d"], "right", *SCALES)
+    return [
+        f"accuracy on hard prompts (d, e) over the run, with minus without {min(hard):+.3f} to {max(hard):+.3f} by seed"
     ]
-]  # fmt: skip
+
+
+CLAIM = Claim(
+    name="std_weighting",
+    says="Dividing by the group's std over-weights very easy and very hard prompts.",
+    source="Dr.GRPO, arXiv 2503.20783",
+    seconds=40,
+    trial=trial,
+    effects=effects,
+    numbers=numbers,
+)

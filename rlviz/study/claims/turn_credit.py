@@ -1,4 +1,4 @@
-"""A reward a call or one at the end? Three look-ups in a row, from a policy that seldom looks, with four ways to pay.
+"""A reward per call or one at the end? Three look-ups in a row, from a policy that seldom looks, with four ways to pay.
 
 A call is right where it looks up what has to be looked up next, which only a task that knows the way can say. The sum of the
 same rewards paid at the end tells whether more reward or its place helps; a reward for any call is what is easily written.
@@ -13,21 +13,15 @@ from torch import Tensor
 
 from rlviz.algorithms import GRPO_PROCESS
 from rlviz.pieces.advantages import GroupAdvantage
-from rlviz.study.claim import Panel
-from rlviz.study.frames import after, by_seed, gap, means, scaled
+from rlviz.study.effects import Claim, Effect
+from rlviz.study.frames import by_seed, gap, late, means, scaled
 from rlviz.study.trials import FREE, SMALL, answered, rows, shipped
-from rlviz.study.verdict import Part, Verdict, judged
 from rlviz.training import train
 from small_models.tasks import Lookup
 from small_models.tasks.base import Step
 
-CLAIM = "In a task of several calls a reward for each right call teaches in 48 steps what one for the answer alone does not."
-SOURCE = "GRPO's process supervision, arXiv 2402.03300 §4.1.3; turn-level credit, 2505.11821"
-SECONDS = 40
-SMALLEST, MORE_CALLS = 0.05, 0.5  # of accuracy, and of a response's calls
 HOPS = 3
 ACCURACY = "held_out_accuracy"
-
 END, RIGHT, SUM, ANY = "the answer alone", "each right call", "the same, at the end", "any call"
 
 
@@ -56,48 +50,40 @@ ARMS = {
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
-    """Train each arm on prompts of three look-ups; a row a look of an arm, and its calls a response after the last."""
-    found, steps = [], scaled(48, scale, 2)
+    """Train each arm on prompts of three look-ups; a row per look, with the calls per response after the last."""
+    frames, steps = [], scaled(48, scale, 2)
     for arm, (kind, algorithm, lr) in ARMS.items():
         task, policy = kind((HOPS,)), shipped("lookup")
         settings = replace(SMALL, steps=steps, lr=lr, evaluate_every=max(1, steps // 12), seed=seed)
-        records = train(policy, task, algorithm, settings)
-        frame = rows(records, ACCURACY, arm=arm).dropna()
+        looks = rows(train(policy, task, algorithm, settings), ACCURACY, arm=arm).dropna()
         samples, _ = answered(policy, task, task.held_out_prompts[:200], group_size=1, seed=seed)
-        calls = [row[0].count(";") for row in samples.texts(policy)]
-        found.append(frame.assign(calls=sum(calls) / len(calls)))
-    return pd.concat(found, ignore_index=True)
+        calls = [group[0].count(";") for group in samples.texts(policy)]
+        frames.append(looks.assign(calls=sum(calls) / len(calls)))
+    return pd.concat(frames, ignore_index=True)
 
 
-def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare accuracy over the last looks: with the answer's reward alone, with more reward, and with its place."""
-    last = after(frame, 0.74)  # a quarter of the looks
-    return judged(
-        Part(
-            "accuracy by a reward for each right call, above the answer's alone",
-            gap(last, ACCURACY, RIGHT, END),
-            SMALLEST,
-        ).titled("accuracy", "a reward for each right call ends {} [above|below] the answer's alone"),
-        Part(
-            "accuracy by these rewards in their place, above their sum at the end",
-            gap(last, ACCURACY, RIGHT, SUM),
-            SMALLEST,
-        ).titled("accuracy", "and {} [above|below] the same rewards paid at the end"),
-        Part(
-            "accuracy by a reward for any call, below the answer's alone", gap(last, ACCURACY, END, ANY), SMALLEST
-        ).titled("calls", "a reward for any call ends {} [below|above] the answer's alone"),
-        Part(
-            "calls a response by a reward for any call, more than the three that are needed",
-            by_seed(frame, "calls", arm=ANY) - HOPS,
-            MORE_CALLS,
-        ).titled("calls", "and makes {} calls [more|fewer] than are needed"),
-        f"accuracy {means(last, ACCURACY)}; calls a response {means(frame, 'calls', 1)}",
-    )
-
-
-PANELS = [
-    [
-        Panel("accuracy", ACCURACY, "accuracy, three look-ups", x="step"),
-        Panel("calls", "calls", "calls a response (3 are needed)", marked=(HOPS,), from_zero=True),
+def effects(frame: pd.DataFrame) -> list[Effect]:
+    last = late(frame, 0.74)  # a quarter of the looks
+    above_end, above_sum = (gap(last, ACCURACY, RIGHT, arm) for arm in (END, SUM))
+    any_below_end, needless = gap(last, ACCURACY, END, ANY), by_seed(frame, "calls", arm=ANY) - HOPS
+    return [
+        Effect("accuracy by a reward for each right call, above the answer's alone", above_end, 0.05),
+        Effect("accuracy by these rewards in their place, above their sum at the end", above_sum, 0.05),
+        Effect("accuracy by a reward for any call, below the answer's alone", any_below_end, 0.05),
+        Effect("calls a response by a reward for any call, more than the three that are needed", needless, 0.5),
     ]
-]
+
+
+def numbers(frame: pd.DataFrame) -> list[str]:
+    return [f"accuracy {means(late(frame, 0.74), ACCURACY)}"]
+
+
+CLAIM = Claim(
+    name="turn_credit",
+    says="In a task of several calls a reward for each right call teaches in 48 steps what one for the answer alone does not.",
+    source="GRPO's process supervision, arXiv 2402.03300 §4.1.3; turn-level credit, 2505.11821",
+    seconds=40,
+    trial=trial,
+    effects=effects,
+    numbers=numbers,
+)
