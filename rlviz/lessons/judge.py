@@ -149,7 +149,7 @@ def _told_apart(expected: float, got: float) -> str:
     return f"expected {known}, got {shown}{': no number, as from 0 / 0 or ln(−1)' if math.isnan(got) else ''}"
 
 
-def _of_the_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
+def is_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
     """Whether it is a function of ours, a partial one of it, or does nothing but call the right one by its name."""
     student = student.func if isinstance(student, partial) else student
     if str(getattr(student, "__module__", "")).startswith("rlviz."):
@@ -205,7 +205,7 @@ def judge(
             advice = advice if due else " One number for the whole batch: take the mean."
             return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
     if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
-        if _of_the_library(student, right):
+        if is_library(student, right):
             name = getattr(right, "__name__", type(right).__name__)
             return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
         praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."
