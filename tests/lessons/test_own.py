@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlviz.lessons import check, keep, kept
+from rlviz.lessons import keep, kept
 from rlviz.pieces.surrogate import pessimistic
 
 ONE = 1.0

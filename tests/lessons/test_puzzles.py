@@ -181,10 +181,10 @@ def test_tables_are_of_the_settings_that_stand_there():
     assert heads == {lesson: runs.made_by(lesson) for lesson in runs.HOW}
 
 
-@pytest.mark.parametrize("lesson", ["keeping_entropy", "the_ratio"])
-def test_a_table_comes_out_again(lesson):
-    committed = pd.read_csv(runs.TABLES / f"{lesson}.csv", comment="#")
-    pd.testing.assert_frame_equal(runs.make_table(lesson), committed, check_dtype=False, rtol=1e-4, atol=1e-6)
+def test_a_table_comes_out_again():
+    committed = pd.read_csv(runs.TABLES / "keeping_entropy.csv", comment="#")
+    made = runs.make_table("keeping_entropy")
+    pd.testing.assert_frame_equal(made, committed, check_dtype=False, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("lesson", RUNS)
@@ -193,7 +193,11 @@ def test_a_run_is_drawn_and_its_setting_is_not_told(lesson, monkeypatch, capsys)
     monkeypatch.setattr("IPython.display.display", lambda what, **_: shown.append(what))
     unlabelled(lesson)
     figure, asked = shown
-    assert all(ax.lines or ax.patches for ax in figure.axes if ax.axison) and len(figure.axes) >= 2
+    assert len(figure.axes) >= 2
+    for ax in figure.axes:
+        low, high = ax.get_ylim()
+        assert not ax.axison or ax.lines or ax.patches
+        assert all(low <= y <= high for line in ax.lines for y in line.get_ydata() if y == y), ax.get_title()
     assert all(choice in asked["text/plain"] for choice in RUNS[lesson].choices)
     assert RUNS[lesson].does not in " ".join(ax.get_title() for ax in figure.axes)
-    assert ("longer max_new_tokens" in capsys.readouterr().out) is (lesson == "take_it_home")
+    assert ("62 % of the groups have equal rewards" in capsys.readouterr().out) is (lesson == "take_it_home")

@@ -45,7 +45,7 @@ HOW: dict[str, tuple[Any, dict[str, Any]]] = {  # algorithm and settings; with r
             "steps": 100,
             "lr": 2.0,
             "updates_per_rollout": 16,
-            "replicas": 16,
+            "replicas": 64,
         },
     ),
     "grpo": (FREE, {"steps": 20, "num_prompts": 64, "group_size": 2, "updates_per_rollout": 4, "lr_warmup_steps": 0}),
@@ -173,7 +173,8 @@ LOGGED = {  # our column → TRL's name
 def made_by(lesson: str) -> str:
     """Return in a line the algorithm's pieces and the settings that make a lesson's table: its first line."""
     algorithm, settings = HOW[lesson]
-    pieces = ", ".join(f"{slot} {label(piece)}" for slot, piece in algorithm.slots().items())
+    slots = algorithm.slots() | {"reward": getattr(algorithm, "reward", None)}
+    pieces = ", ".join(f"{slot} {label(piece)}" for slot, piece in slots.items() if piece is not None)
     return f"# {pieces}; {', '.join(f'{name} {value}' for name, value in settings.items())}"
 
 
@@ -209,7 +210,7 @@ def draw(lesson: str) -> Figure:
     rows, panels = pd.read_csv(TABLES / f"{lesson}.csv", comment="#"), PANELS[lesson]
     figure = new_figure(4.6 * len(panels), 4.2)
     for ax, (title, unit, columns, limits) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        dress(ax, title=title, x="step", y=unit).set_ylim(*limits)
+        dress(ax, title=title, x="step", y=unit)
         if f"{columns} low" in rows:
             draw_band(ax, rows["step"], rows[f"{columns} low"], rows[columns], rows[f"{columns} high"], 0)
         else:
