@@ -14,32 +14,6 @@ from rlviz.pieces import advantages, kl, values
 
 
 @exercise(
-    like=kl.k1,
-    cases=REFERENCES,
-    by="logp",
-    slips="""
-* k1 weighed by its probability: → return logp.exp() * (logp - ref_logp)
-  you weigh by the probability: the tokens are sampled, so likely ones come often already, and would count twice.
-* k1 of probabilities: → return logp.exp() - ref_logp.exp()
-  you subtract the probabilities: k1 is the difference of their logarithms.
-* ratio for k1: → return (logp - ref_logp).exp()
-  you take exp of it: k1 is the difference of the logarithms itself.
-* k1 without its sign: → return (logp - ref_logp).abs()
-  you take the absolute value: single values of k1 may be negative, and only so is their mean the KL.
-* k2 for k1: → return (logp - ref_logp).square() / 2
-  that is k2, x²/2: k1 is logp − ref_logp itself.
-* k3 for k1: → return (ref_logp - logp).exp() - (ref_logp - logp) - 1
-  that is k3, eˣ − x − 1: k1 is logp − ref_logp alone.
-* kl sign lost: → return ref_logp - logp
-  the sign is lost: k1 is logp − ref_logp, whose mean is the KL, which is not negative.
-""",
-)
-def kl_estimate_k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """(logp, ref_logp) → k1."""
-    return logp - ref_logp
-
-
-@exercise(
     like=kl.k3,
     cases=REFERENCES,
     by="logp",

@@ -52,7 +52,7 @@ def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Res
     if not isinstance(output, Tensor):
         kind = type(output).__name__
         article = "an" if kind[0] in "aeiou" else "a"
-        raise Unusable(f"your function returns {article} {kind}: return a torch tensor{_HINTS.get(kind, '')}.")
+        raise Unusable(f"your function returns {article} {kind}: return a torch tensor.")
     if output.is_complex():
         raise Unusable("your function returns complex numbers: return real ones.")
     gradients: Sequence[Tensor | None] = [None] * len(leaves)
@@ -67,31 +67,20 @@ def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Res
     )
 
 
-_HINTS = {"min": ", such as the .values of this minimum", "max": ", such as the .values of this maximum"}
-_ADVICE = (  # what torch says → what helps
-    (
-        "ambiguous",
-        "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element; two "
-        "conditions are joined as (a) & (b), brackets and all.",
-    ),
-    ("numpy", "stay in torch: numpy breaks the chain of gradients."),
-    (
-        "converted to",
-        "float(), int() and .item() take one number, and this tensor holds several: use the tensor itself.",
-    ),
-    (
-        "must match the size",
-        "two shapes do not fit: a sum or mean drops a dimension, which keepdim=True or x.unsqueeze(-1) gives back, of size 1.",
-    ),
-    (
-        "place operation",
-        "you change a tensor in place whose gradient is asked for: make a new one, with torch.where or x.masked_fill(…).",
-    ),
-)
+_ADVICE = {  # what torch says → what helps
+    "ambiguous": "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element; two "
+    "conditions are joined as (a) & (b), brackets and all.",
+    "numpy": "stay in torch: numpy breaks the chain of gradients.",
+    "converted to": "float(), int() and .item() take one number, and this tensor holds several: use the tensor itself.",
+    "must match the size": "two shapes do not fit: a sum or mean drops a dimension, which keepdim=True or x.unsqueeze(-1) gives "
+    "back, of size 1.",
+    "place operation": "you change a tensor in place whose gradient is asked for: make a new one, with torch.where or "
+    "x.masked_fill(…).",
+}
 
 
 def broke_off(error: Exception) -> str:
-    for words, advice in _ADVICE:
+    for words, advice in _ADVICE.items():
         if words in str(error):
             return f"your function broke off ({type(error).__name__}): {advice}"
     told = textwrap.shorten(str(error), 200, placeholder=" …")

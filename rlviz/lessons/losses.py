@@ -9,8 +9,7 @@ from torch import Tensor
 
 from rlviz.algorithms import PPO
 from rlviz.lessons.cases import ACTORS_AND_CRITICS, EPISODES, TABLE_STEPS
-from rlviz.lessons.exercise import Exercise, Function, exercise
-from rlviz.lessons.verdict import Verdict
+from rlviz.lessons.exercise import exercise
 from rlviz.types import Batch
 
 
@@ -45,35 +44,10 @@ def reinforce(logp: Tensor, mask: Tensor, R: Tensor, b: Tensor) -> Tensor:
     return -(A * log_pi).mean()
 
 
-_NOT_NORMALISED = (
-    "You climb the logits themselves, not log π = logits[actions] − logsumexp(logits). Here both have one gradient: with "
-    "the mean of the others as the baseline the A sum to 0, and logsumexp drops out. With another baseline it does not, so "
-    "take log_softmax."
-)
-
-
-def _normalises(step: Function) -> bool:
-    """Whether the logit of an action that nobody played reaches the others' step, as it does through a softmax: is a NaN seen?"""
-    given = {name: value.clone() for name, value in TABLE_STEPS[0].items()}
-    given["logits"][1] = torch.nan
-    try:
-        return bool(step(*given.values())[given["actions"]].isnan().any())
-    except Exception:  # a distribution refuses logits that are no numbers, and it normalises
-        return True
-
-
-def _normalisation(exercise: Exercise, student: Function, verdict: Verdict) -> Verdict:
-    """Return the verdict, with a word to one who climbs the logits alone: Σ A log π = Σ A logits[actions], as the A sum to 0."""
-    if verdict.passed and not _normalises(student):
-        return replace(verdict, says=f"{verdict.says} {_NOT_NORMALISED}")
-    return verdict
-
-
 @exercise(
     "the logits after the step, with actions that were played twice, once and never.",
     cases=TABLE_STEPS,
     each="logit",
-    then=_normalisation,
     slips="""
 * descended: logits + → logits -
   you step the wrong way: minimise minus the mean of A · log π, or climb the mean itself.

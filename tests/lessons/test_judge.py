@@ -15,7 +15,7 @@ from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.surrogate import pessimistic
 from rlviz.pieces.values import entropy
-from tests.lessons.answers import ANSWERS, step_by_hand
+from tests.lessons.answers import ANSWERS
 from tests.pieces.tensors import double
 
 NAMES = "gae_advantages", "sequence_objective", "dpo_loss", "dynamic_bounds", "reward_model_loss"
@@ -198,35 +198,6 @@ def test_the_cases_have_what_the_praise_says():
     ramp = lengths_around(max_length=16, cache=4)
     lengths = {length for case in ramp for length in case["lengths"].flatten().tolist()}
     assert {12, 13, 14, 15, 16, 17} < lengths and min(lengths) < 6 and max(lengths) > 30
-
-
-def step_of(log_probability):
-    """Return a step that climbs the mean of A times this function of the logits and the actions."""
-
-    def step(z, a, R, lr):
-        leaf = z.clone().requires_grad_()
-        A = R - (R.sum() - R) / (len(R) - 1)
-        return z + lr * torch.autograd.grad((A * log_probability(leaf, a)).mean(), leaf)[0]
-
-    return step
-
-
-@pytest.mark.parametrize(
-    ("step", "alone"),
-    [
-        (step_of(lambda z, a: z[a]), True),
-        (lambda z, a, R, lr: z.index_add(0, a, lr * (R - (R.sum() - R) / (len(R) - 1)) / len(R)), True),
-        (step_of(lambda z, a: z.log_softmax(0)[a]), False),
-        # a distribution refuses what is no number
-        (step_of(lambda z, a: torch.distributions.Categorical(logits=z).log_prob(a)), False),
-        (step_by_hand, False),
-    ],
-)
-def test_whoever_climbs_the_logits_alone_is_told_why_that_is_right_here(step, alone):
-    """Σ A = Σ R − Σ (Σ R − R) / (N − 1) = 0, so Σ A (z − log Σ eᶻ) = Σ A z, however the rewards fall."""
-    verdict = check.reinforce_step(step)
-    assert verdict.passed
-    assert ("the A sum to 0" in verdict.says and "With another baseline" in verdict.says) is alone
 
 
 @pytest.mark.parametrize("of", [lambda x: x.flatten()[0], torch.min, torch.mean])

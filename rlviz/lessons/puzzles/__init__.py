@@ -157,19 +157,20 @@ def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
     chosen = find_choice(str(does), bug.choices, ascii_lowercase)
     if chosen is None:
         return _choose("does", bug.choices)
-    if line in bug.lines and chosen == bug.does:
-        return Verdict(True, bug.why[bug.does])
-    if line in bug.lines:
-        return Verdict(
+    right_line, right_choice = line in bug.lines, chosen == bug.does
+    says = {
+        (True, True): bug.why[bug.does],
+        (
+            True,
             False,
-            f"the line is right; it does something else than “{chosen}”. Put in small numbers, and see what comes out.",
-        )
-    if chosen == bug.does:
-        return Verdict(False, "that is what it does; another line is to blame.")
-    return Verdict(
-        False,
-        "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out.",
-    )
+        ): f"the line is right; it does something else than “{chosen}”. Put in small numbers, and see what comes out.",
+        (False, True): "that is what it does; another line is to blame.",
+        (
+            False,
+            False,
+        ): "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out.",
+    }
+    return Verdict(right_line and right_choice, says[right_line, right_choice])
 
 
 def judge_unlabelled(lesson: str, answer: str) -> Verdict:

@@ -187,14 +187,14 @@ def make_table(lesson: str) -> pd.DataFrame:
         for name in ([columns] if isinstance(columns, str) else columns)
     ]
     if "replicas" in settings:
-        run = train_table(algorithm, **settings)
+        table = train_table(algorithm, **settings)
         curves = {
-            "accuracy": run.accuracy,
-            "reward": run.reward,
-            "entropy": run.entropy,
-            "clipped": run.clip_low + run.clip_high,
+            "accuracy": table.accuracy,
+            "reward": table.reward,
+            "entropy": table.entropy,
+            "clipped": table.clip_low + table.clip_high,
         }
-        rows = {"step": range(run.accuracy.shape[1])}
+        rows = {"step": range(table.accuracy.shape[1])}
         for name in names:
             values = pd.DataFrame(curves[name])
             rows |= {name: values.mean(), f"{name} low": values.quantile(0.1), f"{name} high": values.quantile(0.9)}
