@@ -15,7 +15,7 @@ from rlviz.lessons.exercise import edited, exercise, lines_of, made_of, read_edi
 from rlviz.lessons.judge import _matches, _run
 from rlviz.lessons.verdict import Verdict
 from tests.lessons.answers import ANSWERS
-from tests.pieces.tensors import close, double, slope
+from tests.pieces.tensors import close, double
 
 EXERCISES = check.EXERCISES | {"mean_only": credit.mean_only, "fixed_bounds": bounds.fixed_bounds(0.1, 0.28)}
 EACH = pytest.mark.parametrize("name", EXERCISES)
@@ -172,12 +172,6 @@ def test_every_number_worked_by_hand_is_of_a_published_slip():
     assert set(PUBLISHED) == {slip for _, slip in SEEN}
 
 
-def test_a_bad_token_that_ran_up_has_lost_its_gradient_in_the_published_one():
-    at = double([1.5]), double([-1]), double([0.8]), double([1.2])
-    close(slope(check.pessimistic.wrong["inverted for bad tokens"], *at), [0])
-    close(slope(check.pessimistic.like, *at), [-1])
-
-
 # --- what is no answer ---
 
 
@@ -188,18 +182,13 @@ def broken(*given):
 NO_ANSWER = {
     "None": lambda *given: None,
     "list": lambda *given: [0.5, 0.5],
-    "two lengths": lambda *given: (torch.ones(2), torch.ones(7)),
     "wrong shape": lambda *given: torch.ones(2, 3, 4, 5, 6),
-    "empty": lambda *given: torch.ones(0),
     "nan": lambda *given: given[0] * math.nan,
     "complex": lambda *given: given[0] * 1j,
     "sparse": lambda *given: given[0].double().to_sparse(),
-    "without data": lambda *given: torch.ones_like(given[0], device="meta"),
     "the first input": lambda *given: given[0],
-    "overwritten input": lambda *given: given[0].zero_(),
     "error": broken,
     "None itself": None,
-    "a class": type,
 }
 
 

@@ -157,11 +157,6 @@ def hand_in(root):
             file.write_bytes(content)
         else:
             content(file, folder)
-    old = {"cell_type": "code", "language": "python", "metadata": {}, "outputs": [], "collapsed": False}
-    sheet = [{**old, "input": source, "prompt_number": 1} for source in (IMPORTS, answer(RIGHT))]
-    third = {"worksheets": [{"cells": sheet, "metadata": {}}], "cells": [], "metadata": {}, "nbformat": 3}
-    (folder / "q_third").mkdir()
-    (folder / "q_third" / "tiny.ipynb").write_text(json.dumps({**third, "nbformat_minor": 0}))
     write(folder / "q_spies" / "tiny.ipynb", IMPORTS, PREDICTS, answer(RIGHT))
     (folder / "q_spies" / "predictions").symlink_to(folder / "a_honest" / "predictions")
     return folder
@@ -200,7 +195,7 @@ def test_honest_grades_are_as_if_they_were_alone(graded):
 def test_everybody_has_a_row(graded):
     rows, root, _ = graded
     assert sorted(row["student"] for row in rows) == sorted(one.name for one in (root / "handed_in").iterdir())
-    assert len(rows) == 5 + len(SUBMISSIONS) + len(BROKEN) + 2
+    assert len(rows) == 5 + len(SUBMISSIONS) + len(BROKEN) + 1
 
 
 @pytest.mark.parametrize("name", SUBMISSIONS)
@@ -219,8 +214,7 @@ def test_what_cannot_be_read_has_a_row_that_says_why(graded, name):
     assert BROKEN[name][1] in row["error"] and row["passed"] == "0"
 
 
-def test_an_old_notebook_is_graded_and_a_link_to_a_neighbour_s_predictions_is_not_followed(graded):
-    assert (row_of(graded, "third")["passed"], row_of(graded, "third")["error"]) == ("1", "")
+def test_a_link_to_a_neighbour_s_predictions_is_not_followed(graded):
     assert (row_of(graded, "spies")["passed"], row_of(graded, "spies")["predictions"]) == ("1", NO_GUESS)
 
 

@@ -86,17 +86,6 @@ def test_the_fields_keep_what_is_typed_and_refuse_what_is_out_of_range():
     assert [row.children[1].disabled for row in again.children] == [True, False, False]
 
 
-def test_the_form_is_shown_where_somebody_answers(says, monkeypatch):
-    shown = []
-    monkeypatch.setattr("IPython.display.display", shown.append)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    Predictions("03_grpo", **QUESTIONS)._ipython_display_()
-    assert shown == []
-    says()
-    Predictions("03_grpo", **QUESTIONS)._ipython_display_()
-    assert len(shown[0].children) == 2
-
-
 def test_where_nobody_answers_nothing_is_asked(monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked"))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
@@ -115,15 +104,6 @@ def test_a_choice_is_its_number_or_its_words_however_they_are_typed(typed):
     assert predict.take("change", typed) == "" and predict._kept["change"].guess == "−3"
     assert predict.take("change", "MORE  than 3") == "" and predict._kept["change"].guess == "more than 3"
     assert "is not one of" in predict.take("change", "3")
-
-
-def test_enter_leaves_it_open(says):
-    says("", ",5")
-    predict = Predictions("03_grpo", **QUESTIONS)
-    predict("dead")
-    assert predict._kept["dead"].guess is None
-    predict("dead")
-    assert predict._kept["dead"].guess == 0.5
 
 
 @pytest.mark.parametrize(("question", "guess"), [("Share of dead groups?", 0.75), ("Per cent of the tokens?", 75.0)])

@@ -88,16 +88,6 @@ def test_a_reference_that_moves_hides_the_linear_loss_and_one_with_gradient_stop
     close(slope(loss(DPO, lambda new: new), chosen), [0.0, 0.0])
 
 
-def test_a_mean_over_all_places_changes_with_the_padding():
-    # two tokens of 1 and 3: the reading leaves out the last place, so 1 alone, and (1 + 3 + 5) / 3 with two of padding, 5
-    suspect, right = BUGS["reward_hacking"].wrong, BUGS["reward_hacking"].right
-    scores, mask = double([[1, 3]]), torch.tensor([[True, True]])
-    padded, longer = double([[1, 3, 5, 5]]), torch.tensor([[True, True, False, False]])
-    for function, expected in ((suspect, (1, 3)), (right, (3, 3))):
-        close(function(scores, mask), [expected[0]])
-        close(function(padded, longer), [expected[1]])
-
-
 def test_shaped_rewards_revive_dead_groups():
     # from 5 to 9 tokens: 8 8 5 tokens lose ¾ ¾ 0; 3 4 5 nothing, so of the first two groups only the first is let through
     rewards = double([[1, 1, 1], [0, 0, 0], [1, 0, 1]])
@@ -113,14 +103,6 @@ def test_a_response_s_value_on_every_token_counts_its_length():
     close(BUGS["gspo"].right(start, start, two, double([1, -1])), 0)
 
 
-def test_a_mask_one_place_late_trains_the_tool_s_first_token():
-    close(
-        BUGS["dupo_and_agents"].wrong(torch.tensor([[[0, 0, 1, 2, -1]]])).double(),
-        [[[0, 1 / 3, 1 / 3, 0, 1 / 3]]],
-        rtol=1e-6,
-    )
-
-
 def test_a_weight_of_the_policy_now_counts_the_ratio_twice():
     # before the first update the objective of a token is w · A and its slope should be that too; here the weight has one as well.
     # w = ½ and 1, A = 1 and −1, two tokens
@@ -128,13 +110,6 @@ def test_a_weight_of_the_policy_now_counts_the_ratio_twice():
     given = old, sampler, double([[[1, -1]]]), torch.ones(1, 1, 2).bool()
     close(slope(BUGS["two_engines"].wrong, old, *given), [[[-2 * 0.5 / 2, 2 / 2]]])
     close(slope(BUGS["two_engines"].right, old, *given), [[[-0.5 / 2, 1 / 2]]])
-
-
-def test_the_best_evaluation_favours_who_wavers():
-    rows = [("steady", 0, 0.7), ("steady", 0, 0.7), ("wavering", 0, 0.9), ("wavering", 0, 0.5)]
-    scores = pd.DataFrame(rows, columns=["contender", "seed", "held_out_accuracy"])
-    assert BUGS["the_family"].wrong(scores).to_dict() == {"steady": 0.7, "wavering": 0.9}
-    assert BUGS["the_family"].right(scores).to_dict() == {"steady": 0.7, "wavering": 0.5}
 
 
 def test_the_seeds_that_chose_flatter_a_rule_without_effect():
