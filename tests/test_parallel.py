@@ -128,6 +128,15 @@ def test_a_stop_ends_the_workers(on, tmp_path):
 
 
 @posix
+def test_when_all_is_done_no_worker_is_left(tmp_path):
+    """Nor any after a stop: `joblib` would let them wait for minutes, with the memory that they have."""
+    heard = list(run_on("local", answered, [tmp_path / "a", tmp_path / "b"], jobs=2))
+    workers = {process for _, process, *threads in heard if threads}
+    assert len(workers) >= 1 and os.getpid() not in workers
+    until(lambda: not any(map(alive, workers)), 10)
+
+
+@posix
 @pytest.mark.parametrize(
     ("work", "task", "error", "says"),
     [

@@ -26,7 +26,7 @@ from rlviz.lessons.credit import (
     own_token_weights,
     sum_of_responses,
 )
-from rlviz.lessons.estimates import entropy, entropy_change, kl_estimate_k1, kl_estimate_k3, pass_at_k
+from rlviz.lessons.estimates import entropy, entropy_change, kl_estimate_k3, pass_at_k
 from rlviz.lessons.exercise import Exercise
 from rlviz.lessons.graders import fools, grader
 from rlviz.lessons.loops import grpo_loop, table_loop

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|More
 SOLUTIONS, TEACHING = "solutions", "teaching"
 NEARBY = re.compile(r"\]\((?!\w+:|#|\.\./)")  # a link to a file of the course, as a lesson has it
 OWN = ("predictions", "mine")  # what whoever ran the lessons there left beside them
+UNREADABLE = (nbformat.ValidationError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 Notebook = Any  # nbformat has no types
 
 
@@ -56,14 +56,7 @@ def read_notebook(file: Path) -> Notebook:
         kinds = {"cell_type": str, "source": str, "metadata": dict}
         if not all(isinstance(cell[name], kind) for cell in notebook.cells for name, kind in kinds.items()):
             raise TypeError
-    except (
-        nbformat.ValidationError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{file} must be a notebook of Jupyter's format 4; it cannot be read as one") from error
     return notebook
 
@@ -168,28 +161,19 @@ def _seconds(notebook: Notebook) -> str:
 
 
 def _slips(call: ast.Call) -> str:
-    """Return wrong answers to an exercise as a list: all that its check has by name, or two; empty where none is known."""
-    from rlviz.lessons import check  # with torch, which students' copies can do without
+    """Return wrong answers to an exercise as a list: those that its check names, of a puzzle two; empty where none is known."""
+    from rlviz.lessons import check, puzzles  # with torch, which students' copies can do without
 
     name = ast.unparse(call.func).removeprefix("check.")
-    known = check.EXERCISES[name].slips if name in check.EXERCISES else ()
-    told = [f"- **{slip.name}** ({slip.written}): {slip.says}" for slip in known] or _two_of(name, call.args[:1])
-    return "\n".join([f"**Likely wrong answers** to `{key_of(call)}`\n", *told]) if told else ""
-
-
-def _two_of(name: str, first: list[ast.expr]) -> list[str]:
-    """Return two wrong answers to a check that has no names for them: of the printed choices, or a whole loss's likeliest."""
-    from rlviz.algorithms import GRPO
-    from rlviz.lessons import assembly, graders, loops, puzzles
-
-    if name == "assembly":
-        # the first ones are those of any algorithm
-        return [f"- {slip.says}" for slip in islice(assembly.slips(GRPO), 2)]
-    if name in ("bug", "unlabelled") and first and isinstance(first[0], ast.Constant):
+    rows = [
+        f"- **{slip.name}** ({slip.written}): {slip.says}"
+        for slip in (check.EXERCISES[name].slips if name in check.EXERCISES else ())
+    ]
+    if name in ("bug", "unlabelled") and call.args and isinstance(call.args[0], ast.Constant):
         with suppress(ValueError):  # a lesson of somebody's own has none
-            known = puzzles.wrong_answers(name, str(first[0].value))[:2]
-            return [f"- **{answer}**{f': {why}' if why else ''}" for answer, why in known]
-    return [f"- **{answer}**: {why}" for answer, why in graders.wrong_answers(name) or loops.wrong_answers(name)]
+            wrong = puzzles.wrong_answers(name, str(call.args[0].value))[:2]
+            rows = [f"- **{answer}**{f': {why}' if why else ''}" for answer, why in wrong]
+    return "\n".join([f"**Likely wrong answers** to `{key_of(call)}`\n", *rows]) if rows else ""
 
 
 def _solution(cell: Notebook) -> Notebook:

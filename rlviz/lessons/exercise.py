@@ -17,9 +17,9 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, islice
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -31,7 +31,6 @@ Function = Callable[..., Any]
 Edit = tuple[str, str]
 _SEEN = "Seen in "
 _AT_HAND = {"math": math, "torch": torch, "F": torch.nn.functional}  # in every slip, beside what its answer uses
-MOST_PAIRS = 200  # that are made to recognise one answer: an unknown one is judged in less than half a second
 
 
 @dataclass(frozen=True)
@@ -184,9 +183,6 @@ class Exercise:
 
     def pairs(self) -> Iterator[Mistake]:
         """Yield any two slips that do not touch the same words, the likeliest first: a table begins with the likeliest."""
-        return islice(self._pairs(), MOST_PAIRS)
-
-    def _pairs(self) -> Iterator[Mistake]:
         for one, other in sorted(combinations(range(len(self.slips)), 2), key=sum):
             both = self.slips[one] & self.slips[other]
             with suppress(ValueError, SyntaxError):
@@ -194,17 +190,7 @@ class Exercise:
 
 
 def exercise(
-    praise: str = "", *, cases: Sequence[Inputs], slips: str, like: Function | None = None, but: str = "", **how: Any
+    praise: str = "", *, cases: Sequence[Inputs], slips: str, like: Function | None = None, **how: Any
 ) -> Callable[[Function], Exercise]:
-    """Make of a function, the answer, an exercise.
-
-    slips: their table; of two rows of one name the first has the words, and the edits of the second where it has none; ⟨name⟩
-    stands for the words of a row above. but: the name of one that is left out.
-    """
-    rows: dict[str, Slip] = {}
-    for slip in read_slips(slips):
-        first = rows.setdefault(slip.name, slip)
-        says = re.sub("⟨(.+?)⟩", lambda quoted: rows[quoted[1]].says, first.says)
-        rows[slip.name] = replace(first, edits=first.edits or slip.edits, says=says, seen=first.seen or slip.seen)
-    rows.pop(but, None)
-    return lambda answer: Exercise(answer, like or answer, cases, tuple(rows.values()), praise, **how)
+    """Make of a function, the answer, an exercise. slips: their table."""
+    return lambda answer: Exercise(answer, like or answer, cases, tuple(read_slips(slips)), praise, **how)

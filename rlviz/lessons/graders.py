@@ -136,15 +136,3 @@ def fools(responses: Mapping[str, str]) -> Verdict:
                 f"{name}: it rejects {response!r}. Ask of each line what it compares, and what it never looks at.",
             )
     return Verdict(True, "four wrong responses, four judges that like them. Now see which of these a policy finds.")
-
-
-def wrong_answers(check: str) -> list[tuple[str, str]]:
-    """Return likely wrong answers to `grader` or `fools`, each with what is said to it; none to another check."""
-    prompt = PROMPTS[0]
-    texts = _texts(prompt)
-    if check == "grader":
-        return [(name, grader(judge).says) for name, judge in HOLES.items()]
-    if check == "fools":
-        tried = {"no response": "", "a right response": "#{answer}".format(**texts)}
-        return [(name, fools(dict.fromkeys(HOLES, text)).says) for name, text in tried.items()]
-    return []

@@ -52,7 +52,7 @@ def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Res
     if not isinstance(output, Tensor):
         kind = type(output).__name__
         article = "an" if kind[0] in "aeiou" else "a"
-        raise Unusable(f"your function returns {article} {kind}: return a torch tensor{_HINTS.get(kind, '')}.")
+        raise Unusable(f"your function returns {article} {kind}: return a torch tensor.")
     if output.is_complex():
         raise Unusable("your function returns complex numbers: return real ones.")
     gradients: Sequence[Tensor | None] = [None] * len(leaves)
@@ -67,31 +67,20 @@ def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Res
     )
 
 
-_HINTS = {"min": ", such as the .values of this minimum", "max": ", such as the .values of this maximum"}
-_ADVICE = (  # what torch says → what helps
-    (
-        "ambiguous",
-        "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element; two "
-        "conditions are joined as (a) & (b), brackets and all.",
-    ),
-    ("numpy", "stay in torch: numpy breaks the chain of gradients."),
-    (
-        "converted to",
-        "float(), int() and .item() take one number, and this tensor holds several: use the tensor itself.",
-    ),
-    (
-        "must match the size",
-        "two shapes do not fit: a sum or mean drops a dimension, which keepdim=True or x.unsqueeze(-1) gives back, of size 1.",
-    ),
-    (
-        "place operation",
-        "you change a tensor in place whose gradient is asked for: make a new one, with torch.where or x.masked_fill(…).",
-    ),
-)
+_ADVICE = {  # what torch says → what helps
+    "ambiguous": "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element; two "
+    "conditions are joined as (a) & (b), brackets and all.",
+    "numpy": "stay in torch: numpy breaks the chain of gradients.",
+    "converted to": "float(), int() and .item() take one number, and this tensor holds several: use the tensor itself.",
+    "must match the size": "two shapes do not fit: a sum or mean drops a dimension, which keepdim=True or x.unsqueeze(-1) gives "
+    "back, of size 1.",
+    "place operation": "you change a tensor in place whose gradient is asked for: make a new one, with torch.where or "
+    "x.masked_fill(…).",
+}
 
 
 def broke_off(error: Exception) -> str:
-    for words, advice in _ADVICE:
+    for words, advice in _ADVICE.items():
         if words in str(error):
             return f"your function broke off ({type(error).__name__}): {advice}"
     told = textwrap.shorten(str(error), 200, placeholder=" …")
@@ -149,7 +138,7 @@ def _told_apart(expected: float, got: float) -> str:
     return f"expected {known}, got {shown}{': no number, as from 0 / 0 or ln(−1)' if math.isnan(got) else ''}"
 
 
-def _of_the_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
+def is_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
     """Whether it is a function of ours, a partial one of it, or does nothing but call the right one by its name."""
     student = student.func if isinstance(student, partial) else student
     if str(getattr(student, "__module__", "")).startswith("rlviz."):
@@ -205,7 +194,7 @@ def judge(
             advice = advice if due else " One number for the whole batch: take the mean."
             return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
     if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
-        if _of_the_library(student, right):
+        if is_library(student, right):
             name = getattr(right, "__name__", type(right).__name__)
             return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
         praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."

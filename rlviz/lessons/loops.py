@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from rlviz.algorithms import GRPO
 from rlviz.lessons.assembly import Loss, whole_loss
-from rlviz.lessons.judge import Unusable, broke_off
+from rlviz.lessons.judge import Unusable, broke_off, is_library
 from rlviz.lessons.verdict import Verdict
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, load_policy
@@ -64,28 +63,28 @@ def grpo(policy: Policy, task: Task, loss: Loss, steps: int, seed: int) -> None:
         optimizer.step()
 
 
+def first_wrong(*seen: tuple[bool, str]) -> Verdict | None:
+    """Return the verdict of the first of these (whether it is so, what to say) that is so."""
+    return next((Verdict(False, words) for is_so, words in seen if is_so), None)
+
+
 def table_loop(student: Callable[..., Any]) -> Verdict:
     """Check (success [K], steps, seed) → the accuracies of a training by REINFORCE on a table, as `reinforce` returns them."""
     success = torch.tensor(SUCCESS)
     try:
-        curves = [_curve(student(success.clone(), TABLE_STEPS, seed)) for seed in (*range(SEEDS), 0)]
+        *curves, again = (_curve(student(success.clone(), TABLE_STEPS, seed)) for seed in (*range(SEEDS), 0))
     except Exception as error:
-        return Verdict(False, broke_off(error))
-    for curve in curves:
-        if isinstance(curve, str):
-            return Verdict(False, curve)
-    *found, again = (curve for curve in curves if not isinstance(curve, str))
-    start, stacked = success.mean().item(), torch.stack(found)
+        return Verdict(False, str(error) if isinstance(error, Unusable) else broke_off(error))
+    start, stacked = success.mean().item(), torch.stack(curves)
     end = stacked[:, -1].mean().item()
     least = 0.9 * sum(reinforce(success, TABLE_STEPS, seed)[-1].item() for seed in range(SEEDS)) / SEEDS
-    eighths = torch.allclose(stacked * 8, (stacked * 8).round(), atol=1e-6)
-    wrong = [
+    return first_wrong(
         (
-            not torch.equal(found[0], again),
+            not torch.equal(curves[0], again),
             "seed 0 gave two curves: draw actions and rewards from the generator of the seed.",
         ),
         (
-            eighths,
+            torch.allclose(stacked * 8, (stacked * 8).round(), atol=1e-6),
             "your numbers are eighths, so they are mean rewards of 8 samples: record the accuracy, Σ π(a) · success(a).",
         ),
         (
@@ -96,7 +95,7 @@ def table_loop(student: Callable[..., Any]) -> Verdict:
             bool((stacked == stacked[:, :1]).all()),
             "nothing moves: the next step begins from the logits that your step returned.",
         ),
-        (torch.equal(found[0], found[1]), "seeds 0 and 1 give the same curve: give the seed to the generator."),
+        (torch.equal(curves[0], curves[1]), "seeds 0 and 1 give the same curve: give the seed to the generator."),
         (
             end < start,
             f"the accuracy falls from {start:.2f} to {end:.2f}: is a right action rewarded with 1, a wrong one with 0?",
@@ -105,32 +104,25 @@ def table_loop(student: Callable[..., Any]) -> Verdict:
             end < least,
             f"it learns too little: {end:.2f} after {TABLE_STEPS} steps. Each step has 8 samples and the learning rate 1.",
         ),
-    ]
-    for is_so, says in wrong:
-        if is_so:
-            return Verdict(False, says)
-    return Verdict(
-        True, f"accuracy {start:.2f} before, {end:.2f} after {TABLE_STEPS} steps: the mean of {SEEDS} seeds."
-    )
+    ) or Verdict(True, f"accuracy {start:.2f} before, {end:.2f} after {TABLE_STEPS} steps: the mean of {SEEDS} seeds.")
 
 
-def _curve(got: Any) -> Tensor | str:
+def _curve(got: Any) -> Tensor:
     if got is None:
-        return "your function returns None: return the accuracies."
+        raise Unusable("your function returns None: return the accuracies.")
     try:
         curve = torch.as_tensor([float(one) for one in got], dtype=torch.double)
     except (TypeError, ValueError):
-        return f"return a list or tensor of accuracies; got {type(got).__name__}."
+        raise Unusable(f"return a list or tensor of accuracies; got {type(got).__name__}.") from None
     if len(curve) != TABLE_STEPS + 1:
-        return (
+        raise Unusable(
             f"of {TABLE_STEPS} steps your function returns {len(curve)} numbers: one before each step and one after the last "
             f"are {TABLE_STEPS + 1}."
         )
-    if not bool((curve.isfinite() & (curve > min(SUCCESS) - 1e-6) & (curve < max(SUCCESS) + 1e-6)).all()):
+    low, high = min(SUCCESS), max(SUCCESS)
+    if not bool((curve.isfinite() & (curve > low - 1e-6) & (curve < high + 1e-6)).all()):
         off = curve[(curve - 0.6).abs().argmax()].item()
-        return (
-            f"an accuracy is Σ π(a) · success(a), here between {min(SUCCESS)} and {max(SUCCESS)}; yours has {off:.3g}."
-        )
+        raise Unusable(f"an accuracy is Σ π(a) · success(a), here between {low} and {high}; yours has {off:.3g}.")
     return curve
 
 
@@ -140,7 +132,6 @@ class _WatchedTask(Chain):
     def __init__(self) -> None:
         super().__init__(TASK.reasoning)
         self._split = TASK._split
-        self.held_out = frozenset(TASK.held_out_prompts)
         self.graded: list[tuple[str, Grade]] = []
 
     def grade(self, prompt: str, response: str) -> Grade:
@@ -149,92 +140,48 @@ class _WatchedTask(Chain):
         return grade
 
 
-@dataclass
-class _Watched:
-    """A policy in a student's loop: what the loss was given, which ends it where it is wrong; what gradients and weights did."""
+class _WatchedLoss:
+    """A loss that ends a student's loop where it is given what is wrong, and notes what gradients and weights did."""
 
-    policy: Policy
-    loss: Loss
-    task: _WatchedTask
-    calls: int = 0
-    backwards: int = 0
-    added_up: bool = False
-    cleared: bool = False
-    by_library: bool = False
-    prompts: list[frozenset[str]] = field(default_factory=list)
-    moved: list[bool] = field(default_factory=list)
-    says: str = ""
-
-    def __post_init__(self) -> None:
-        self._weight = next(p for p in self.policy.model.parameters() if p.requires_grad)
+    def __init__(self, policy: Policy, loss: Loss, task: _WatchedTask) -> None:
+        self.loss, self.task = loss, task
+        self.backwards = 0
+        self.added_up = False
+        self.prompts: list[frozenset[str]] = []  # of each call
+        self.moved: list[bool] = []  # after each call
+        self._weight = next(p for p in policy.model.parameters() if p.requires_grad)
         self._before = self._weight.detach().clone()
-        self._fresh: Tensor | None = None
+        self._fresh = torch.zeros(())
         self._weight.register_hook(self._arrives)
         self._weight.register_post_accumulate_grad_hook(self._accumulated)
 
     def _arrives(self, gradient: Tensor) -> None:
+        self.backwards += 1
         self._fresh = gradient.detach().clone()
 
     def _accumulated(self, weight: Tensor) -> None:
-        if weight.grad is not None and self._fresh is not None:
-            self.added_up = self.added_up or not torch.allclose(weight.grad, self._fresh, rtol=1e-3, atol=1e-9)
+        assert weight.grad is not None
+        self.added_up |= not torch.allclose(weight.grad, self._fresh, rtol=1e-3, atol=1e-9)
 
-    def step_over(self) -> None:
-        """Note whether the weights moved since the last call, and where not, whether their gradient is gone."""
+    def end_step(self) -> None:
+        """Note whether the weights moved since the last call."""
         self.moved.append(not torch.equal(self._before, self._weight))
-        gradient = self._weight.grad
-        self.cleared = self.cleared or (not self.moved[-1] and (gradient is None or not bool(gradient.any())))
         self._before = self._weight.detach().clone()
 
     def __call__(
         self, logp: Tensor, old_logp: Tensor, ref_logp: Tensor | None, rewards: Tensor, mask: Tensor
     ) -> Tensor:
-        if self.calls:
-            self.step_over()
-        self.calls += 1
-        self.by_library = self.by_library or _called_by_library()
+        if self.prompts:
+            self.end_step()
         graded = self.task.graded[-PROMPTS * GROUP :]  # what a loop measures on the way comes before
         self.prompts.append(frozenset(prompt for prompt, _ in graded))
-        self.says = self.says or _given(logp, old_logp, rewards, mask) or self._wrong_grades(graded, rewards)
-        if self.says:
-            raise Unusable(self.says)
-        value = self.loss(logp, old_logp, ref_logp, rewards, mask)
-        value.register_hook(self._backward)
-        return value
-
-    def _backward(self, _: Tensor) -> None:
-        self.backwards += 1
-
-    def _wrong_grades(self, graded: list[tuple[str, Grade]], rewards: Tensor) -> str:
-        if len(graded) < PROMPTS * GROUP:
-            return (
-                f"your loop grades {len(graded)} responses before it calls the loss: call task.grade(prompt, text) for each "
-                f"of the {PROMPTS * GROUP}."
-            )
-        if self.prompts[-1] & self.task.held_out:
-            return (
-                "your loop trains on held-out prompts, which are there to measure with: draw from task.train_prompts."
-            )
-        right, well_formed = (sum(getattr(grade, name) for _, grade in graded) for name in ("correct", "format"))
-        total = int(rewards.sum())
-        if total == right:
-            return ""
-        if total == well_formed:
-            return "your rewards are the grades' .format, which wrong responses can have, too: take .correct."
-        return f"{right} of the {PROMPTS * GROUP} responses are right, but {total} have the reward 1: take the grades' .correct."
+        wrong = _wrong_tensors(logp, old_logp, rewards, mask) or _wrong_rewards(graded, rewards)
+        if wrong:
+            raise Unusable(wrong)
+        return self.loss(logp, old_logp, ref_logp, rewards, mask)
 
 
-def _called_by_library() -> bool:
-    """Return True if a loop of the library is among the callers of the loss."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code is not grpo_loop.__code__:
-        if frame.f_globals.get("__name__", "").startswith("rlviz."):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
-def _given(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:
+def _wrong_tensors(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:
     """Return what is wrong with what a loss was given, nothing where it is right."""
     for name, value in (("logp", logp), ("old_logp", old_logp), ("rewards", rewards), ("mask", mask)):
         if not isinstance(value, Tensor):
@@ -242,12 +189,8 @@ def _given(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str
     if list(rewards.shape) != [PROMPTS, GROUP]:
         return f"rewards must be [{PROMPTS}, {GROUP}], prompts and responses; yours are {list(rewards.shape)}."
     if logp.shape != mask.shape or logp.shape != old_logp.shape or list(logp.shape[:2]) != [PROMPTS, GROUP]:
-        shapes = ", ".join(
-            f"{name} {list(value.shape)}" for name, value in (("logp", logp), ("old_logp", old_logp), ("mask", mask))
-        )
+        shapes = f"logp {list(logp.shape)}, old_logp {list(old_logp.shape)}, mask {list(mask.shape)}"
         return f"logp, old_logp and mask must have one shape, [{PROMPTS}, {GROUP}, tokens]; yours: {shapes}."
-    if not bool(((rewards == 0) | (rewards == 1)).all()):
-        return "a reward is 1 for a right response and 0 for a wrong one: float(task.grade(prompt, text).correct)."
     if not logp.requires_grad:
         return "logp has no gradient: compute it after sampling, token_logp(response_logits(policy, **seen.place), seen.tokens)."
     if old_logp.requires_grad:
@@ -258,27 +201,45 @@ def _given(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str
     return ""
 
 
+def _wrong_rewards(graded: list[tuple[str, Grade]], rewards: Tensor) -> str:
+    """Return what is wrong with rewards of responses that were graded so, nothing where they are right."""
+    if not bool(((rewards == 0) | (rewards == 1)).all()):
+        return "a reward is 1 for a right response and 0 for a wrong one: float(task.grade(prompt, text).correct)."
+    if len(graded) < PROMPTS * GROUP:
+        return (
+            f"your loop grades {len(graded)} responses before it calls the loss: call task.grade(prompt, text) for each "
+            f"of the {PROMPTS * GROUP}."
+        )
+    right, well_formed = (sum(getattr(grade, name) for _, grade in graded) for name in ("correct", "format"))
+    total = int(rewards.sum())
+    if total == right:
+        return ""
+    if total == well_formed:
+        return "your rewards are the grades' .format, which wrong responses can have, too: take .correct."
+    return f"{right} of the {PROMPTS * GROUP} responses are right, but {total} have the reward 1: take the grades' .correct."
+
+
 def grpo_loop(student: Callable[..., Any]) -> Verdict:
     """Check (policy, task, loss, steps, seed), which trains a policy in place, with a loss as `check.assembly` takes it."""
-    policy = load_policy("chain")
-    task = _WatchedTask()
-    watched = _Watched(policy, whole_loss(replace(GRPO, kl=None)), task)
+    policy, task = load_policy("chain"), _WatchedTask()
+    watched = _WatchedLoss(policy, whole_loss(replace(GRPO, kl=None)), task)
     try:
         student(policy, task, watched, STEPS, 0)
     except Exception as error:
-        return Verdict(False, watched.says or broke_off(error))
-    watched.step_over()
-    wrong = [
-        (not watched.calls, "your loop never calls the loss: loss(logp, old_logp, None, rewards, mask)."),
-        (bool(watched.says), watched.says),
-        (watched.calls != STEPS, f"of {STEPS} steps your loop calls the loss {watched.calls} times: once a step."),
+        return Verdict(False, str(error) if isinstance(error, Unusable) else broke_off(error))
+    watched.end_step()
+    wrong = first_wrong(
+        (not watched.prompts, "your loop never calls the loss: loss(logp, old_logp, None, rewards, mask)."),
+        (
+            len(watched.prompts) != STEPS,
+            f"of {STEPS} steps your loop calls the loss {len(watched.prompts)} times: once a step.",
+        ),
         (not watched.backwards, "no gradient is computed: call .backward() on what the loss returns."),
         (watched.added_up, "the gradients of several steps add up: call optimizer.zero_grad() before each backward()."),
         (
-            watched.cleared,
-            "the gradient is gone before optimizer.step(): call optimizer.zero_grad() before backward(), not between the two.",
+            not any(watched.moved),
+            "the weights never move: call optimizer.step() after backward(), and zero_grad() not between the two.",
         ),
-        (not any(watched.moved), "the weights never move: call optimizer.step() after backward()."),
         (
             not all(watched.moved),
             "the weights do not move in every step: backward() and optimizer.step() belong into the loop.",
@@ -288,39 +249,19 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
             f"every step trains on the same {PROMPTS} prompts: draw them within the loop, rng.sample(task.train_prompts, "
             f"{PROMPTS}), from a generator that is made before it.",
         ),
-        (watched.by_library, "it is the library's loop that trains here: write the steps yourself."),
-    ]
-    for is_so, says in wrong:
-        if is_so:
-            return Verdict(False, says)
+        (is_library(student, grpo), "it is the library's loop that trains here: write the steps yourself."),
+    )
+    if wrong:
+        return wrong
     start, end = (evaluate(one, TASK).accuracy for one in (load_policy("chain"), policy))
-    if end < start - 0.03:
-        return Verdict(False, f"accuracy falls from {start:.2f} to {end:.2f}: the loss is minimised, as it is.")
-    if end < start + 0.05:
-        return Verdict(
-            False,
-            f"accuracy goes from {start:.2f} to {end:.2f} in {STEPS} steps, which is too little: do the rewards stand where the "
-            "responses do, and is the learning rate 3e-4?",
-        )
-    return Verdict(True, f"held-out accuracy {start:.2f} before, {end:.2f} after {STEPS} steps of your loop.")
-
-
-def wrong_answers(check: str) -> list[tuple[str, str]]:
-    """Return likely wrong answers to `table_loop` or `grpo_loop`, each with what is said to it; none to another check."""
-    if check == "table_loop":
-        tried: dict[str, Callable[..., Any]] = {
-            "the last accuracy left out": lambda *given: reinforce(*given)[:-1],
-            "one seed for all": lambda success, steps, seed: reinforce(success, steps, 0),
-        }
-        return [(name, table_loop(loop).says) for name, loop in tried.items()]
-    if check == "grpo_loop":
-        tried = {
-            "the old log-probabilities for the new ones": lambda policy, task, loss, steps, seed: grpo(
-                policy, task, lambda logp, old, *rest: loss(old, old, *rest), steps, seed
-            ),
-            "the mean of log π in place of the loss": lambda policy, task, loss, steps, seed: grpo(
-                policy, task, lambda logp, *rest: -logp.mean(), steps, seed
-            ),
-        }
-        return [(name, grpo_loop(loop).says) for name, loop in tried.items()]
-    return []
+    return first_wrong(
+        (
+            end < start - 0.03,
+            f"accuracy falls from {start:.2f} to {end:.2f}: the loss is minimised, as it is.",
+        ),
+        (
+            end < start + 0.05,
+            f"accuracy goes from {start:.2f} to {end:.2f} in {STEPS} steps, which is too little: do the rewards stand where "
+            "the responses do, and is the learning rate 3e-4?",
+        ),
+    ) or Verdict(True, f"held-out accuracy {start:.2f} before, {end:.2f} after {STEPS} steps of your loop.")

@@ -8,8 +8,8 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mode
 from typing import TYPE_CHECKING, Any
@@ -87,15 +87,14 @@ class Predictions:
     def take(self, name: str, answer: str) -> str:
         """Keep what somebody typed as the guess; return what is wrong with it, and keep nothing, where it is no answer."""
         question, *choices = self._question(name)
+        guess: float | str | None
         if choices:
-            guess: float | str | None = find_choice(answer, choices, map(str, range(1, len(choices) + 1)))
-            wanted = f"one of {', '.join(choices)}"
+            guess, wanted = (
+                find_choice(answer, choices, map(str, range(1, len(choices) + 1))),
+                f"one of {', '.join(choices)}",
+            )
         else:
-            guess = _number(answer, per_cent="per cent" in question.lower())
-            low, high = _range_of(question)
-            wanted = f"a number from {low:g} to {high:g}" if math.isfinite(low) else "a number, such as 0.5"
-            if isinstance(guess, float) and not low <= guess <= high:
-                guess = None
+            guess, wanted = _number(answer, question)
         if guess is None:
             return f"{cut(answer)} is not {wanted}."
         self._keep(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
@@ -154,25 +153,22 @@ class Predictions:
         return self._questions[name]
 
     def _keep(self, name: str, **changed: Any) -> None:
-        self._kept[name] = Prediction(**{**asdict(self._kept[name]), **changed})
-        self._write()
-
-    def _write(self) -> None:
+        self._kept[name] = replace(self._kept[name], **changed)
         self._file.parent.mkdir(exist_ok=True)
         write_json(self._file, asdict(Kept(self._lesson, self._kept)))
 
     def _read(self) -> dict[str, Prediction]:
-        kept: dict[str, Prediction] = {}
+        before: dict[str, Prediction] = {}
         if self._file.exists():
             try:
-                kept = read_json(self._file, Kept).predictions
+                before = read_json(self._file, Kept).predictions
             except ValueError as error:
                 aside = self._file.with_suffix(".damaged.json")
                 os.replace(self._file, aside)
                 warnings.warn(f"{error}; it is now {aside}, and the predictions begin anew", stacklevel=3)
         return {
-            name: Prediction(said[0], *((kept[name].guess, kept[name].result, kept[name].at) if name in kept else ()))
-            for name, said in self._questions.items()
+            name: replace(before.get(name, Prediction("")), question=question)
+            for name, (question, *_) in self._questions.items()
         }
 
 
@@ -187,17 +183,10 @@ class Table:
 
     def _repr_html_(self) -> str:
         style = "text-align: left; padding: 3px 10px"
-        cells = [
-            element(
-                "tr",
-                *(element("td", part, style=style) for part in (row.question, _shown(row.guess), _shown(row.result))),
-            )
-            for row in self.rows
-        ]
+        cells = [(row.question, _shown(row.guess), _shown(row.result)) for row in self.rows]
+        rows = [element("tr", *(element("td", part, style=style) for part in row)) for row in cells]
         columns = ("question", "your prediction", "result")
-        return table(
-            columns, cells, heading=style, style="font-size: 15px", caption="What you predicted, and what came"
-        )
+        return table(columns, rows, heading=style, style="font-size: 15px", caption="What you predicted, and what came")
 
 
 @checked
@@ -213,33 +202,35 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
 
     _check_name(lesson)
     by_question: dict[str, list[Prediction]] = {}
-    for kept in _found(Path(folder), lesson):
-        for prediction in kept.predictions.values():
-            by_question.setdefault(prediction.question, []).append(prediction)
-    told = {question: [one for one in ones if one.guess is not None] for question, ones in by_question.items()}
-    told = {question: ones for question, ones in told.items() if ones}
-    if not told:
+    for file in sorted(Path(folder).rglob(f"{lesson}.json")):
+        try:
+            for prediction in read_json(file, Kept).predictions.values():
+                by_question.setdefault(prediction.question, []).append(prediction)
+        except (ValueError, OSError) as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+    guesses = {question: [one.guess for one in ones if one.guess is not None] for question, ones in by_question.items()}
+    guesses = {question: values for question, values in guesses.items() if values}
+    if not guesses:
         raise ValueError(
             f"folder must hold predictions of lesson {lesson!r}, such as a student's {FOLDER}/{lesson}.json; "
             f"{folder} holds none"
         )
-    figure = new_figure(9, 3.2 * len(told))
-    for ax, (question, ones) in zip(figure.subplots(len(told), squeeze=False)[:, 0], told.items(), strict=True):
-        guesses = [one.guess for one in ones]
+    figure = new_figure(9, 3.2 * len(guesses))
+    for ax, (question, values) in zip(figure.subplots(len(guesses), squeeze=False)[:, 0], guesses.items(), strict=True):
         results = [one.result for one in by_question[question] if one.result is not None]
-        result = mode(results) if results else None
-        if any(isinstance(one, str) for one in (*guesses, *results)):
-            names = sorted({str(guess) for guess in guesses} | {str(one) for one in (result,) if one is not None})
-            bars = ax.bar(names, [sum(str(guess) == name for guess in guesses) for name in names])
-            if result is not None:
-                bars[names.index(str(result))].set(edgecolor=VERMILION, linewidth=4, label="the result")
+        result = [mode(results)] if results else []
+        if any(isinstance(one, str) for one in values + result):
+            names = sorted({str(one) for one in values + result})
+            bars = ax.bar(names, [sum(str(guess) == name for guess in values) for name in names])
+            for one in result:
+                bars[names.index(str(one))].set(edgecolor=VERMILION, linewidth=4, label="the result")
         else:
-            ax.hist([float(guess) for guess in guesses if guess is not None], bins=20)
-            if result is not None:
-                ax.axvline(float(result), color=VERMILION, linewidth=3, label="the result")
-        dress(ax, title=f"{cut(question, 80)} ({len(ones)} said)", x="prediction", y="people")
+            ax.hist([float(guess) for guess in values], bins=20)
+            for one in result:
+                ax.axvline(float(one), color=VERMILION, linewidth=3, label="the result")
+        dress(ax, title=f"{cut(question, 80)} ({len(values)} said)", x="prediction", y="people")
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-        if result is not None:
+        if result:
             ax.legend(fontsize=12)
     return figure
 
@@ -250,14 +241,6 @@ def _check_name(lesson: str) -> None:
         raise ValueError(f"lesson must be made of letters, digits, - and _, such as '03_grpo'; got {lesson!r}")
 
 
-def _found(folder: Path, lesson: str) -> Iterator[Kept]:
-    for file in sorted(folder.rglob(f"{lesson}.json")):
-        try:
-            yield read_json(file, Kept)
-        except (ValueError, OSError) as error:
-            warnings.warn(f"left out: {error}", stacklevel=3)
-
-
 def _somebody_answers() -> bool:
     """Whether input() reaches a person: a kernel says so itself; RLVIZ_ASK=0 asks nobody."""
     if os.environ.get("RLVIZ_ASK") == "0":
@@ -266,21 +249,21 @@ def _somebody_answers() -> bool:
     return sys.stdin.isatty() if kernel is None else bool(getattr(kernel, "_allow_stdin", False))
 
 
-def _number(answer: str, *, per_cent: bool) -> float | None:
-    """Return a number as people write it: .5, 0,5, 50 %, which is 50 where per cent are asked for, else .5."""
+def _number(answer: str, question: str) -> tuple[float | None, str]:
+    """Return a number as people write it, .5, 0,5, 50 %, where it is one, and what the question asks for.
+
+    50 % is 50 where per cent are asked for, else .5. A question that says (0 to 1) takes no other numbers.
+    """
+    limits = re.search(r"\((-?[\d.]+) to (-?[\d.]+)", question.replace("−", "-"))
+    low, high = (float(limits[1]), float(limits[2])) if limits else (-math.inf, math.inf)
+    wanted = f"a number from {low:g} to {high:g}" if limits else "a number, such as 0.5"
     text = answer.replace(",", ".").replace("−", "-").strip()
-    scale, text = (1.0 if per_cent else 0.01, text[:-1]) if text.endswith("%") else (1.0, text)
+    scale = 0.01 if text.endswith("%") and "per cent" not in question.lower() else 1.0
     try:
-        value = float(text) * scale
+        value = float(text.removesuffix("%")) * scale
     except ValueError:
-        return None
-    return value if abs(value) < float("inf") else None
-
-
-def _range_of(question: str) -> tuple[float, float]:
-    """Return the lowest and highest number that a question takes: what it says in brackets, (0 to 1), else any."""
-    said = re.search(r"\((-?[\d.]+) to (-?[\d.]+)", question.replace("−", "-"))
-    return (float(said[1]), float(said[2])) if said else (-math.inf, math.inf)
+        return None, wanted
+    return (value if math.isfinite(value) and low <= value <= high else None), wanted
 
 
 SIGNS = str.maketrans("−–—’×", "---'x")  # that no keyboard has

@@ -7,10 +7,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from rlviz.algorithms import GRPO
 from rlviz.lessons import check
-from rlviz.lessons.assembly import whole_loss
-from rlviz.lessons.editions import exercises_of, files, key_of
+from rlviz.lessons.editions import files
+from rlviz.lessons.verdict import Verdict
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 KEPT = ("Why", "More", "中文")  # how the summary of a fold begins that gives no answer away
@@ -66,12 +65,6 @@ def test_an_exercise_is_followed_by_its_solution_and_the_mistakes_of_its_check(e
     assert "- **mean forgotten** (no `- mean`): the group's mean" in told
 
 
-def wrong_answers(edition):
-    """Return check, first argument and list of the cells of the instructor's edition that tell wrong answers."""
-    found = re.compile(r"\*\*Likely wrong answers\*\* to `check\.(\w+)\('?(\w*)'?\)`\n\n(.+)", re.S)
-    return [told.groups() for cell in edition.cells if (told := found.fullmatch(cell.source))]
-
-
 @pytest.mark.parametrize("edition", ["lab", "student", "read", "instructor"])
 def test_no_link_leads_out_of_the_copied_folder_or_to_a_file_that_it_lacks(edition):
     """Also from the answers, which stand in a folder of their own."""
@@ -101,46 +94,20 @@ def test_students_have_a_page_of_their_own_which_lists_every_lesson():
     assert "Add a lesson" not in page
 
 
-@pytest.mark.parametrize("name", LESSONS)
-def test_each_exercise_is_followed_by_wrong_answers(name, editions):
-    lesson = nbformat.read(NOTEBOOKS / name, as_version=4)
-    asked = [key_of(call) for cell in lesson.cells for call in exercises_of(cell)]
-    told = wrong_answers(editions("instructor", name))
-    assert [check for check, *_ in told] == [key.removeprefix("check.").partition("(")[0] for key in asked]
-    assert all(len(re.findall("^- ", answers, re.M)) >= 2 for *_, answers in told)
-
-
 def test_the_wrong_answers_to_a_puzzle_are_those_that_its_check_refuses(editions):
-    judged = 0
-    for name in LESSONS:
-        for kind, lesson, answers in wrong_answers(editions("instructor", name)):
-            if kind in ("bug", "unlabelled"):
-                for answer, why in re.findall(r"^- \*\*(.+?)\*\*(?:: (.+))?$", answers, re.M):
-                    verdict = (
-                        check.unlabelled(lesson, answer)
-                        if kind == "unlabelled"
-                        else check.bug(lesson, line=1, does=answer)
-                    )
-                    assert not verdict.passed and " is the letter of one of: " not in verdict.says
-                    assert (
-                        verdict.says == why
-                        if kind == "unlabelled"
-                        else not verdict.says.startswith("that is what it does")
-                    )
-                    judged += 1
-    assert judged == 2 * (18 + 14)  # of 18 bugs and 14 runs
-
-
-def test_the_wrong_answers_to_a_whole_loss_are_what_its_check_says(editions):
-    (told,) = (
-        answers for kind, _, answers in wrong_answers(editions("instructor", "03_grpo.ipynb")) if kind == "assembly"
-    )
-    right = whole_loss(GRPO)
-    wrong = (
-        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, ref_logp, rewards, mask | True),
-        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, logp.detach(), ref_logp, rewards, mask),
-    )
-    assert told == "\n".join(f"- {check.assembly(loss, GRPO).says}" for loss in wrong)
+    found = re.compile(r"\*\*Likely wrong answers\*\* to `check\.(bug|unlabelled)\('(\w+)'\)`\n\n(.+)", re.S)
+    cells = [cell for name in LESSONS for cell in editions("instructor", name).cells]
+    puzzles = [told.groups() for cell in cells if (told := found.fullmatch(cell.source))]
+    assert len(puzzles) == 18 + 14
+    for kind, lesson, answers in puzzles:
+        rows = re.findall(r"^- \*\*(.+?)\*\*(?:: (.+))?$", answers, re.M)
+        assert len(rows) == 2
+        for answer, why in rows:
+            if kind == "unlabelled":
+                assert check.unlabelled(lesson, answer) == Verdict(False, why)
+            else:
+                says = check.bug(lesson, line=1, does=answer).says
+                assert not says.startswith(("that is what it does", "does is the letter of one of: "))
 
 
 def test_only_the_student_s_edition_is_without_solutions(editions):

@@ -6,50 +6,29 @@ worked by hand. The right numbers are worked by hand in tests/pieces.
 
 import math
 from dataclasses import replace
-from itertools import islice
 
 import pytest
 import torch
 
 from rlviz.lessons import bounds, check, credit, rewards
-from rlviz.lessons.exercise import (
-    MOST_PAIRS,
-    Exercise,
-    edited,
-    exercise,
-    lines_of,
-    made_of,
-    read_edits,
-    read_slips,
-    source_of,
-)
+from rlviz.lessons.exercise import edited, exercise, lines_of, made_of, read_edits, read_slips, source_of
 from rlviz.lessons.judge import _matches, _run
 from rlviz.lessons.verdict import Verdict
 from tests.lessons.answers import ANSWERS
-from tests.pieces.tensors import close, double, slope
+from tests.pieces.tensors import close, double
 
-EXERCISES = check.EXERCISES | {"mean_only": credit.mean_only, "fixed_bounds": bounds.fixed_bounds(0.2, 0.28)}
+EXERCISES = check.EXERCISES | {"mean_only": credit.mean_only, "fixed_bounds": bounds.fixed_bounds(0.1, 0.28)}
 EACH = pytest.mark.parametrize("name", EXERCISES)
 
 
-def by_of(one):
-    return (one.by,) if isinstance(one.by, str) and one.by else tuple(one.by)
-
-
-def results(one, function):
-    return [_run(one.through(function), case, by_of(one)) for case in one.cases]
-
-
 def same(one, a, b):
-    return all(map(_matches, results(one, a), results(one, b)))
+    by = (one.by,) if isinstance(one.by, str) and one.by else tuple(one.by)
+    return all(_matches(_run(one.through(a), case, by), _run(one.through(b), case, by)) for case in one.cases)
 
 
 def as_a_student_s(function):
     """Return the function as somebody else's: the checks refuse what is defined in the library."""
     return lambda *given: function(*given)  # noqa: PLW0108
-
-
-# --- right answers ---
 
 
 @EACH
@@ -61,10 +40,7 @@ def test_right_answers_pass_in_whatever_words_and_the_library_s_own_do_not(name)
         verdict = one(answer)
         assert verdict.passed and repr(verdict) == f"Right: {verdict.says}", verdict
     for ours in (one.like, one.answer):
-        verdict = one(ours)
-        assert not verdict.passed and verdict.says.endswith(
-            "is the library's own, and here to compare with: write yours."
-        )
+        assert one(ours).says.endswith("is the library's own, and here to compare with: write yours.")
 
 
 def test_an_answer_without_a_piece_by_hand():
@@ -79,9 +55,6 @@ def test_an_answer_without_a_piece_by_hand():
     close(check.ppo_loss.like(*given), -1.2 + 0.5 * 0.18 - 0.01)
 
 
-# --- slips ---
-
-
 @EACH
 def test_each_slip_is_wrong_and_told_by_its_name_in_a_sentence(name):
     one = EXERCISES[name]
@@ -90,11 +63,8 @@ def test_each_slip_is_wrong_and_told_by_its_name_in_a_sentence(name):
         assert not same(one, one.wrong[slip.name], one.like), slip.name
         verdict = one(as_a_student_s(one.wrong[slip.name]))
         assert (verdict.passed, verdict.mistake, verdict.says) == (False, slip.name, slip.says)
-        assert slip.edits and slip.says.endswith((".", "?")) and len(slip.says.split()) >= 6, slip.name
-        assert not any(sign in slip.says for sign in ("  ", "→", "⟨")) and len(slip.says) < 420, slip.name
-        assert slip.says[0] == slip.says[0].lower() or slip.says.startswith(
-            ("A ", "V ")
-        )  # it goes on behind "Not yet: "
+        assert slip.says.endswith((".", "?")) and 6 <= len(slip.says.split()) < 80 and "→" not in slip.says
+        assert slip.says[:2] == "A " or slip.says[0] == slip.says[0].lower()  # it goes on behind "Not yet: "
 
 
 def elsewhere(one):
@@ -110,10 +80,9 @@ def elsewhere(one):
 
 @EACH
 def test_two_slips_at_once_are_recognised_and_nothing_false_is_told(name):
-    """Of the pairs that are tried, four, spread over all; one that is a single slip after all, or none, is told as that."""
+    """Of the pairs four, spread over all; one that is a single slip after all, or none, is told as that."""
     one = EXERCISES[name]
     pairs = list(one.pairs())
-    assert len(pairs) <= MOST_PAIRS
     known = {mistake.name: mistake.wrong for mistake in (*one.mistakes, *pairs)}
     told = 0
     for pair in pairs[:: max(1, len(pairs) // 4)]:
@@ -129,10 +98,9 @@ def test_two_slips_at_once_are_recognised_and_nothing_false_is_told(name):
 
 def test_one_pair_in_full():
     verdict = check.pessimistic(lambda r, A, low, high: torch.maximum(r * A, r.clamp(low, 2 - low) * A))
-    assert verdict == Verdict(
-        False,
+    assert verdict.says == (
         "two things. you take the maximum of the two branches: the objective is to be pessimistic. And: your upper limit is "
-        "as far from 1 as the lower one: the widths may differ, so use upper.",
+        "as far from 1 as the lower one: the widths may differ, so use upper."
     )
     assert verdict.mistake == "maximum for the minimum, and lower width on both sides"
 
@@ -189,8 +157,6 @@ PUBLISHED = {  # slip → what it is given, and what comes
     "means over tokens": (PAIRS, of_odds(12**0.5, 32**-0.25)),  # ½ (ln 3 + ln 4), ½ (−ln 4 − ½ ln 2)
     "logarithm of the sigmoid": ((double([0]), double([900])), math.inf),
 }
-
-
 SEEN = [(name, slip.name) for name, one in EXERCISES.items() for slip in one.slips if slip.seen]
 
 
@@ -206,12 +172,6 @@ def test_every_number_worked_by_hand_is_of_a_published_slip():
     assert set(PUBLISHED) == {slip for _, slip in SEEN}
 
 
-def test_a_bad_token_that_ran_up_has_lost_its_gradient_in_the_published_one():
-    at = double([1.5]), double([-1]), double([0.8]), double([1.2])
-    close(slope(check.pessimistic.wrong["inverted for bad tokens"], *at), [0])
-    close(slope(check.pessimistic.like, *at), [-1])
-
-
 # --- what is no answer ---
 
 
@@ -219,45 +179,25 @@ def broken(*given):
     raise ValueError("a\nb " + 1000 * "c ")
 
 
-def without_words(*given):
-    raise KeyError
-
-
 NO_ANSWER = {
     "None": lambda *given: None,
-    "text": lambda *given: "0.5",
     "list": lambda *given: [0.5, 0.5],
-    "int": lambda *given: 3,
-    "True": lambda *given: True,
-    "two None": lambda *given: (None, None),
-    "two lengths": lambda *given: (torch.ones(2), torch.ones(7)),
     "wrong shape": lambda *given: torch.ones(2, 3, 4, 5, 6),
-    "empty": lambda *given: torch.ones(0),
     "nan": lambda *given: given[0] * math.nan,
     "complex": lambda *given: given[0] * 1j,
     "sparse": lambda *given: given[0].double().to_sparse(),
-    "without data": lambda *given: torch.ones_like(given[0], device="meta"),
-    "booleans": lambda *given: given[0] > 0,
     "the first input": lambda *given: given[0],
-    "the last input": lambda *given: given[-1],
-    "all inputs": lambda *given: given,
-    "its sum": lambda *given: given[0].sum(),
-    "overwritten input": lambda *given: given[0].zero_(),
     "error": broken,
-    "error without words": without_words,
-    "other arguments": lambda: 1,
     "None itself": None,
-    "a tensor itself": torch.ones(3),
-    "a class": type,
 }
 
 
 @EACH
 def test_whatever_is_answered_gets_a_sentence(name):
-    """Each exercise is given a fifth of them, by rotation, and all where it looks at answers in a way of its own."""
+    """Each exercise is given a third of them, by rotation, and all where it looks at answers in a way of its own."""
     one, place = EXERCISES[name], list(EXERCISES).index(name)
-    plain = one.through is Exercise.through and one.then is Exercise.then
-    for what in list(NO_ANSWER)[place % 5 :: 5] if plain else NO_ANSWER:
+    plain = one.through is type(one).through and one.then is type(one).then
+    for what in list(NO_ANSWER)[place % 3 :: 3] if plain else NO_ANSWER:
         verdict = one(NO_ANSWER[what])
         assert not verdict.passed and "\n" not in verdict.says and 20 <= len(verdict.says) <= 420, what
         assert "</div>" in verdict._repr_html_()
@@ -272,8 +212,7 @@ def test_the_constant_s_slips_are_known_at_any_maximum_length(max_length):
     for slip in one.slips:
         verdict = check.constant_weight(as_a_student_s(one.wrong[slip.name]), max_length=max_length)
         assert verdict == Verdict(False, slip.says)
-    says = " ".join(slip.says for slip in one.slips)
-    assert says.count(f" {max_length}") == 7 and "16" not in says
+    assert f"the maximum is fixed, {max_length}." in " ".join(slip.says for slip in one.slips)
 
 
 @pytest.mark.parametrize(("max_length", "cache"), [(20, 8), (64, 16), (7, 3), (1000, 100), (19, 9)])
@@ -284,7 +223,7 @@ def test_the_overlong_slips_are_known_at_any_length_and_cache(max_length, cache)
         assert verdict == Verdict(False, slip.says)
 
 
-@pytest.mark.parametrize(("max_length", "cache"), [(1, 1), (4, 4), (5, 1), (3, 2)])
+@pytest.mark.parametrize(("max_length", "cache"), [(1, 1), (4, 4), (5, 1)])
 def test_where_a_slip_is_none_the_right_one_passes_all_the_same(max_length, cache):
     # with a cache of one token, a step of its own is the whole ramp; with cache = max_length nothing is short
     one = rewards.soft_overlong_punishment(max_length, cache)
@@ -292,30 +231,21 @@ def test_where_a_slip_is_none_the_right_one_passes_all_the_same(max_length, cach
 
 
 def test_sentences_carry_the_numbers_of_the_check():
-    # from 12 to 20 tokens; a student who begins at 20, one who divides by 12 and one who divides in whole numbers
-    def says(student):
+    def says(student):  # from 12 to 20 tokens
         return check.soft_overlong_punishment(student, max_length=20, cache=8).says
 
-    assert "The ramp is 0 at 12 tokens and −1 at 20." in says(lambda r, n: r + ((n - 20) / 8).clamp(-1, 0))
-    assert says(lambda r, n: r + ((12 - n) / 12).clamp(-1, 0)).startswith(
-        "divide by cache, 8, the width of the ramp, not by 12"
-    )
+    assert says(lambda r, n: r + ((12 - n) / 20).clamp(-1, 0)).endswith("at 20 tokens the punishment has to be −1.")
+    assert says(lambda r, n: r + ((12 - n) / 8).clamp(min=-1)).startswith("responses of under 12 tokens are paid")
     assert says(lambda r, n: r + ((12 - n) // 8).clamp(-1, 0)).startswith("from 13 tokens on the full 1 is lost")
 
 
-@pytest.mark.parametrize("max_length", ["16", None, 2.5, [16], 0])
+@pytest.mark.parametrize("max_length", ["16", None, 2.5, 0])
 def test_a_size_that_is_none_is_told(max_length):
     allowed = "at least 1" if max_length == 0 else "a whole number, at least 1"
     says = f"of this check, max_length must be {allowed}; got {max_length!r}."
     assert check.constant_weight(lambda mask: mask / 16, max_length) == Verdict(False, says)
-    assert check.soft_overlong_punishment(lambda rewards, lengths: rewards, max_length) == Verdict(False, says)
     says = check.soft_overlong_punishment(lambda rewards, lengths: rewards, max_length=8, cache=9).says
     assert says.startswith("of this check, cache must be above 0 and at most max_length (8): ")
-
-
-def test_the_fixed_limits_of_a_symmetric_clip_are_no_slip():
-    assert "fixed at the usual widths" not in {slip.name for slip in bounds.fixed_bounds(0.2, 0.28).slips}
-    assert "fixed at the usual widths" in {slip.name for slip in bounds.fixed_bounds(0.1, 0.28).slips}
 
 
 # --- how a slip is written ---
@@ -337,41 +267,22 @@ def test_edits_are_made_at_once_in_the_body():
 
 
 def test_a_table_of_slips_is_read():
-    first, second = read_slips("""
+    table = """
     * three times: x * 2 → x * 3
       you take three times x:
       take twice x. Seen in a book
     * forgotten:
       → return x
       nothing is done.
-    """)
+    """
+    first, second = read_slips(table)
     assert (first.name, first.edits, first.seen) == ("three times", (("x * 2", "x * 3"),), "a book")
     assert first.says == "you take three times x: take twice x."
     assert second.edits == (("", "return x"),) and second.says == "nothing is done."
-    assert (first & second).name == "three times, and forgotten"
-
-
-def test_an_exercise_stands_where_its_slips_do_not_fit_and_says_which():
-    table = "* none: x - 2 → x\n  nothing of this is there."
     one = exercise(cases=[{"x": double([1.0])}], slips=table)(right)
+    assert one(lambda x: 3 * x) == Verdict(False, first.says) and "Return twice" not in one.source
     with pytest.raises(ValueError, match="x - 2"):
-        one(lambda x: x)
-
-
-def test_a_word_of_another_table_gets_its_edits_and_one_may_be_left_out():
-    table = (
-        "* three times:\n  words of its own here.\n"
-        "* three times: x * 2 → x * 3\n  words. Seen in a book\n* out: x * 2 → x\n  no.\n"
-        "* four times: x * 2 → x * 4\n  quoted, ⟨three times⟩"
-    )
-    one = exercise(cases=[{"x": double([1.0])}], slips=table, but="out")(right)
-    told = [(slip.says, slip.edits, slip.seen) for slip in one.slips]
-    assert told == [
-        ("words of its own here.", (("x * 2", "x * 3"),), "a book"),
-        ("quoted, words of its own here.", (("x * 2", "x * 4"),), ""),
-    ]
-    assert one(lambda x: 3 * x) == Verdict(False, "words of its own here.")
-    assert one.__doc__ == right.__doc__ and "Return twice" not in one.source
+        exercise(cases=[], slips="* none: x - 2 → x\n  nothing of this is there.")(right)(lambda x: x)
 
 
 def test_a_slip_sees_what_its_answer_does():
@@ -382,4 +293,3 @@ def test_a_slip_sees_what_its_answer_does():
 
     made = made_of(edited(source_of(times), read_edits("x * factor → x + factor + math.pi")), times)
     assert made(1.0) == pytest.approx(6 + math.pi)
-    assert next(islice(replace(check.entropy, slips=check.entropy.slips[:1]).pairs(), 1), None) is None

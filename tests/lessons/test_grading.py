@@ -17,7 +17,6 @@ from rlviz.lessons.verdict import Verdict
 
 KEY = "check.group_advantage(my_group_advantage)"
 RIGHT = "(rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)"
-BIASED = RIGHT.replace("std(1,", "std(1, correction=0,")
 WRONG = "rewards - rewards.mean(1, keepdim=True) + 1"
 IMPORTS = "%matplotlib inline\nimport torch\nfrom rlviz.lessons import check"  # as a lesson begins
 PREDICTS = """
@@ -71,7 +70,6 @@ PIPES = "for name in ('../kernel.json', 'predictions/tiny.json'):\n    os.remove
 KILLS = "if os.getppid() != GRADER: os.kill(os.getppid(), signal.SIGKILL)"
 KILLS_ITS_GROUP = "if os.getppid() != GRADER: os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)"
 HINDSIGHT = 'file = Path("predictions/tiny.json")\nfile.write_text(file.read_text().replace("0.5", "0.24"))'
-EXITS = "import sys\nclass Mute(BaseException):\n    def __str__(self): sys.exit()\n\n\nraise Mute"
 
 GUESSED, NO_GUESS, ENDED = (
     "dead: you said 0.5; the run says 0.24",
@@ -85,12 +83,7 @@ SUBMISSIONS = {  # cells → what its row says
         [answer("(rewards - rewards.mean()) / (rewards.std() + 1e-6)")],
         {"mistakes": f"{KEY}: over the batch"},
     ),
-    "biased": ([answer(BIASED)], {"mistakes": f"{KEY}: biased std"}),
     "loops": ([answer(RIGHT), "while True:\n    pass"], {"passed": "1", "error": "stopped after 4 seconds"}),
-    "loops_a_little_in_each_cell": (
-        [answer(RIGHT), "import time\ntime.sleep(2.5)", "time.sleep(2.5)"],
-        {"passed": "1", "error": "stopped after 4 seconds"},
-    ),
     "hogs_memory": (["hog = bytearray(20_000_000_000)", answer(RIGHT)], {"passed": "1", "error": "MemoryError"}),
     "opens_the_solution": (
         ["text = open('solutions/tiny.ipynb').read()", answer(RIGHT)],
@@ -98,32 +91,18 @@ SUBMISSIONS = {  # cells → what its row says
     ),
     "is_no_python": (["def my_group_advantage(rewards:\n    return", KEY], {"error": "SyntaxError"}),
     "does_not_answer": ([], {"mistakes": "NameError"}),
-    "deletes_its_folder": (
-        [answer(RIGHT), "import os, shutil\nshutil.rmtree(os.getcwd())"],
-        {"passed": "1", "predictions": ""},
-    ),
     "vandal": ([VANDAL, answer(RIGHT)], {"passed": "1", "error": "ZeroDivisionError"}),
     "exits_late": ([answer(RIGHT), "import os\nos._exit(0)"], {"passed": "1", "error": ENDED}),
-    "exits_in_its_answer": (
-        [EXITS, answer("sys.exit()")],
-        {"mistakes": "cannot be checked (SystemExit", "error": "SystemExit"},
-    ),
     "knows_it_afterwards": ([HINDSIGHT, answer(RIGHT)], {"passed": "1"}),
     # who attack: none makes a wrong answer right
     "forges_a_grade": ([FORGES_A_GRADE, "import signal", KILLS_ITS_GROUP, answer(WRONG)], {"error": ANY}),
     "patches_the_checks": ([PATCHES_THE_CHECKS, answer(WRONG)], {"error": ANY}),
-    "closes_its_files": (["import os", "os.closerange(3, 256)", answer(WRONG)], {"error": ANY}),
-    "removes_its_folder": (
-        ["import shutil", "shutil.rmtree('..')", answer(WRONG)],
-        {"error": "Error", "predictions": ""},
-    ),
     "puts_pipes_for_its_files": (
         ["import os", PIPES, answer(WRONG)],
         {"predictions": "its predictions cannot be read"},
     ),
     "kills_its_parent": (["import os, signal", KILLS, answer(WRONG)], {"error": ANY}),
     "kills_its_group": (["import os, signal", KILLS_ITS_GROUP, answer(WRONG)], {"error": ANY}),
-    "kills_itself": (["import os", "os.kill(os.getpid(), 9)", answer(WRONG)], {"error": ENDED}),
     "prints_a_lot": (["text = 'x' * 10_000_000", "for _ in range(30): print(text)", answer(WRONG)], {}),
 }
 
@@ -139,15 +118,9 @@ def notebook(*cells, **changed):
 
 BROKEN = {  # content, or what is put in its place → what its row says
     "text": (b"no JSON", "no notebook"),
-    "empty": (b"", "no notebook"),
-    "binary": (b"\x89PNG\xff\xfe", "no notebook"),
-    "list": (b"[]", "no notebook"),
     "deep": (b"[" * 200_000, "no notebook"),
     "no_metadata": (notebook(cell(metadata="left out")), "no notebook"),
-    "no_cell_type": (notebook(cell(cell_type="left out")), "no notebook"),
     "source_is_a_number": (notebook(cell(source=7)), "no notebook"),
-    "cells_are_a_text": (notebook(cells="cells"), "no notebook"),
-    "future": (notebook(nbformat=99), "no notebook"),
     "folder": (lambda file, folder: file.mkdir(), "it is a folder"),
     "pipe": (lambda file, folder: os.mkfifo(file), "it is a device or a pipe"),
     "link": (lambda file, folder: file.symlink_to(folder / "a_honest" / "tiny.ipynb"), "is a link"),
@@ -184,11 +157,6 @@ def hand_in(root):
             file.write_bytes(content)
         else:
             content(file, folder)
-    old = {"cell_type": "code", "language": "python", "metadata": {}, "outputs": [], "collapsed": False}
-    sheet = [{**old, "input": source, "prompt_number": 1} for source in (IMPORTS, answer(RIGHT))]
-    third = {"worksheets": [{"cells": sheet, "metadata": {}}], "cells": [], "metadata": {}, "nbformat": 3}
-    (folder / "q_third").mkdir()
-    (folder / "q_third" / "tiny.ipynb").write_text(json.dumps({**third, "nbformat_minor": 0}))
     write(folder / "q_spies" / "tiny.ipynb", IMPORTS, PREDICTS, answer(RIGHT))
     (folder / "q_spies" / "predictions").symlink_to(folder / "a_honest" / "predictions")
     return folder
@@ -227,7 +195,7 @@ def test_honest_grades_are_as_if_they_were_alone(graded):
 def test_everybody_has_a_row(graded):
     rows, root, _ = graded
     assert sorted(row["student"] for row in rows) == sorted(one.name for one in (root / "handed_in").iterdir())
-    assert len(rows) == 5 + len(SUBMISSIONS) + len(BROKEN) + 2
+    assert len(rows) == 5 + len(SUBMISSIONS) + len(BROKEN) + 1
 
 
 @pytest.mark.parametrize("name", SUBMISSIONS)
@@ -246,8 +214,7 @@ def test_what_cannot_be_read_has_a_row_that_says_why(graded, name):
     assert BROKEN[name][1] in row["error"] and row["passed"] == "0"
 
 
-def test_an_old_notebook_is_graded_and_a_link_to_a_neighbour_s_predictions_is_not_followed(graded):
-    assert (row_of(graded, "third")["passed"], row_of(graded, "third")["error"]) == ("1", "")
+def test_a_link_to_a_neighbour_s_predictions_is_not_followed(graded):
     assert (row_of(graded, "spies")["passed"], row_of(graded, "spies")["predictions"]) == ("1", NO_GUESS)
 
 
@@ -262,7 +229,7 @@ def test_half_a_character_and_a_formula_make_no_table_unreadable():
 def test_the_page_needs_no_other_file_and_it_is_said_where_one_grades_that_it_is_no_wall(graded):
     _, root, result = graded
     shown = (root / "out" / "grades.html").read_text(encoding="utf-8")
-    assert "biased std" in shown and "http" not in shown and "src=" not in shown
+    assert "over the batch" in shown and "http" not in shown and "src=" not in shown
     above = Path(__file__).parents[2]
     told = (
         result.output,

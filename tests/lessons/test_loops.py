@@ -3,13 +3,10 @@
 import random
 import re
 import textwrap
-from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 
-from rlviz import GRPO, TrainSettings, train
 from rlviz.lessons import check, loops
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
@@ -50,18 +47,8 @@ def made(arguments, body, *changes):
     for old, new in changes:
         assert old in body, old
         body = body.replace(old, new)
-    names = {
-        "GRPO": GRPO,
-        "TrainSettings": TrainSettings,
-        "replace": replace,
-        "train": train,
-        "torch": torch,
-        "random": random,
-        "sample": sample,
-        "token_logp": token_logp,
-        "response_logits": response_logits,
-        "evaluate": evaluate,
-    }
+    at_hand = (torch, random, sample, token_logp, response_logits, evaluate)
+    names = {each.__name__: each for each in at_hand}
     exec(f"def loop({arguments}):\n{textwrap.indent(body, '    ')}", names)
     return names["loop"]
 
@@ -91,10 +78,8 @@ def two_steps(monkeypatch):
     ("changes", "says"),
     [
         ((("    J = loss(logp, seen.logp, None, R, seen.mask)", "    J = logp.sum()"),), "your loop never calls the loss"),
-        ((("seen.logp, None, R", "seen.logp, None, R.flatten()"),), "prompts and responses; yours are [128]"),
         ((("seen.logp, None, R", "seen.logp, None, 2 * R - 1"),), "a reward is 1 for a right response and 0"),
         ((("k=16", "k=4"),), "rewards must be [16, 8], prompts and responses; yours are [4, 8]"),
-        ((("loss(logp,", "loss(seen.logp,"),), "logp has no gradient: compute it after sampling"),
         ((("loss(logp, seen.logp,", "loss(logp, logp,"),), "old_logp has a gradient"),
         ((("loss(logp, seen", "loss(logp.flatten(0, 1), seen"),), "must have one shape, [16, 8, tokens]; yours: logp [128,"),
         ((("loss(logp, seen.logp,", "loss(logp, seen.logp.roll(1, 2),"),), "differ by up to"),
@@ -103,16 +88,10 @@ def two_steps(monkeypatch):
         ((("    optimizer.step()\n", ""),), "the weights never move: call optimizer.step()"),
         ((("    optimizer.step()\n", "optimizer.step()\n"),), "the weights do not move in every step"),
         ((("range(steps)", "range(steps // 2)"),), "of 2 steps your loop calls the loss 1 times"),
-        ((("(p, t)", "(p)"),), "broke off with TypeError"),
-        ((("seen.mask)", "None)"),), "mask must be a tensor; your loop gives NoneType"),
-        ((("task.train_prompts", "task.held_out_prompts"),), "your loop trains on held-out prompts"),
         ((("rng.choices(task.train_prompts, k=16)", "task.train_prompts[:16]"),), "every step trains on the same 16 prompts"),
-        ((("rng.choices(", "random.Random(seed).choices("),), "every step trains on the same 16 prompts"),
         (((").correct", ").format"),), "your rewards are the grades' .format"),
-        ((("float(task.grade(p, t).correct)", "float(not task.grade(p, t).correct)"),), "responses are right, but"),
         ((("float(task.grade(p, t).correct)", "1.0"),), "your loop grades 0 responses before it calls the loss"),
-        (((CLEARS, "    J.backward()\n    optimizer.zero_grad()"),), "the gradient is gone before optimizer.step()"),
-        (((CLEARS, "    J.backward()\n    optimizer.zero_grad(False)"),), "the gradient is gone before optimizer.step()"),
+        (((CLEARS, "    J.backward()\n    optimizer.zero_grad()"),), "and zero_grad() not between the two"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip
@@ -122,30 +101,9 @@ def test_what_goes_wrong_in_a_training_is_named(changes, says):
     assert not verdict.passed and says in verdict.says, verdict
 
 
-SIDE_CALL = """
-zeros = torch.zeros(16, 8, 9, requires_grad=True)
-settings = TrainSettings(steps=99, num_prompts=16, evaluate_every=99)
-for _, record in zip(range(steps), train(policy, task, replace(GRPO, kl=None), settings)):
-    loss(zeros, zeros.detach(), None, (torch.arange(128) < round(128 * record.accuracy)).float().view(16, 8), zeros == 0)
-"""
-
-
 @pytest.mark.usefixtures("two_steps")
-@pytest.mark.parametrize(
-    ("loop", "says"),
-    [
-        (loops.grpo, "it is the library's loop that trains here"),
-        (partial(loops.grpo), "it is the library's loop that trains here"),
-        (
-            made("policy, task, loss, steps, seed", SIDE_CALL),
-            "no gradient is computed: call .backward() on what the loss",
-        ),
-    ],
-    ids=["grpo", "grpo under another name", "train beside the loss"],
-)
-def test_the_library_s_own_training_is_no_answer(loop, says):
-    verdict = check.grpo_loop(loop)
-    assert not verdict.passed and says in verdict.says, verdict
+def test_the_library_s_own_training_is_no_answer():
+    assert "it is the library's loop that trains here" in check.grpo_loop(loops.grpo).says
 
 
 @pytest.mark.parametrize(
@@ -160,24 +118,9 @@ def test_a_training_that_does_not_learn_is_told(change, says):
     assert not verdict.passed and says in verdict.says, verdict
 
 
-@pytest.mark.usefixtures("two_steps")
-def test_two_updates_of_one_rollout_are_told_by_their_number():
-    again = "    optimizer.step()\n    loss(logp.detach().requires_grad_(), seen.logp, None, R, seen.mask)\n"
-    twice = made("policy, task, loss, steps, seed", GRPO_LOOP, ("    optimizer.step()\n", again))
-    assert "calls the loss 4 times" in check.grpo_loop(twice).says
-
-
-@pytest.mark.parametrize(
-    "loop",
-    [
-        loops.reinforce,
-        made("success, steps, seed", TABLE_LOOP),
-        made("success, steps, seed", TABLE_LOOP, ("return curve", "return torch.tensor(curve)")),
-    ],
-    ids=["library", "own", "tensor"],
-)
-def test_a_right_loop_on_a_table_passes(loop):
-    verdict = check.table_loop(loop)
+@pytest.mark.parametrize("changes", [(), (("return curve", "return torch.tensor(curve)"),)], ids=["list", "tensor"])
+def test_a_right_loop_on_a_table_passes(changes):
+    verdict = check.table_loop(made("success, steps, seed", TABLE_LOOP, *changes))
     assert verdict.passed and verdict.says.startswith("accuracy 0.45 before, 0.8"), verdict
 
 
@@ -185,11 +128,9 @@ def test_a_right_loop_on_a_table_passes(loop):
     ("changes", "says"),
     [
         ((("return curve", ""),), "returns None"),
-        ((("return curve", "return 0.8"),), "return a list or tensor of accuracies; got float"),
         (((f"{RECORD}\nreturn", "return"),), "one before each step and one after the last are 41"),
         (((f"{RECORD}\n    actions", "actions"), ("logits + slope\n", f"logits + slope\n    {RECORD}\n")), "before the step"),
         (((f"    {RECORD}\n", ""), ("    A = R", f"    {MEANS}\n    A = R")), "here between 0.3 and 0.9"),
-        ((("(logits.softmax(0) * success).sum()", "logits.softmax(0).sum()"),), "yours has 1"),
         ((("    logits = logits + slope\n", ""),), "nothing moves"),
         ((("manual_seed(seed)", "manual_seed(0)"),), "seeds 0 and 1 give the same curve"),
         (((", replacement=True, generator=generator", ", replacement=True"),), "seed 0 gave two curves"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlviz.lessons import check, keep, kept
+from rlviz.lessons import keep, kept
 from rlviz.pieces.surrogate import pessimistic
 
 ONE = 1.0
@@ -61,11 +61,6 @@ def test_what_does_not_pass_is_not_kept_and_not_used(capsys):
     assert all(words in said for words in ("Not kept", "there is no mine", "does not pass its check", "SyntaxError"))
 
 
-def test_what_is_wrong_is_said_once_by_the_check_that_stands_below(capsys):
-    keep("pessimistic", wrong)
-    assert check.pessimistic(wrong).says not in capsys.readouterr().out
-
-
 def test_a_name_without_a_check_is_kept_as_it_is(capsys):
     keep("anything", free)
     assert "from rlviz.pieces.surrogate import pessimistic" in Path("mine/anything.py").read_text(encoding="utf-8")
@@ -77,20 +72,6 @@ def twice(x):
 
 
 other_name = twice  # as `group_advantage = kept("group_advantage", otherwise=of_the_library)` in a lesson
-
-
-HOW = "sum"
-
-
-def reduced(x):
-    return getattr(torch, HOW)(x)
-
-
-def test_a_text_of_the_notebook_is_kept_with_the_function_that_uses_it():
-    keep("reduced", reduced)
-    again = kept("reduced", otherwise=twice)
-    assert again is not twice and again.__globals__["HOW"] == "sum"
-    assert again(torch.tensor([1.0, 2.0])).item() == 3.0
 
 
 def four_times(x):

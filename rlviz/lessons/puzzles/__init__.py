@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, TypeVar
 
@@ -30,12 +31,18 @@ class Puzzle:
         return tuple(self.why)
 
 
-def read_choices(table: str) -> tuple[str, dict[str, str]]:
-    """Return the right choice of a table, and what is said to each: `- choice`, or `+ choice` for the right one, words below."""
-    _, *rows = re.split(r"^([-+]) (.+)$", table, flags=re.MULTILINE)
-    marks, choices, words = rows[::3], rows[1::3], rows[2::3]
-    (does,) = (choice for mark, choice in zip(marks, choices, strict=True) if mark == "+")
-    return does, {choice: " ".join(said.split()) for choice, said in zip(choices, words, strict=True)}
+def read_choices(kind: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return of each lesson in `bugs.md` or `runs.md` the right choice, and of every choice what is said to whoever takes it.
+
+    A choice is `- words`, the right one `+ words`; what is said stands on the lines below it.
+    """
+    choices = {}
+    for section in Path(__file__).with_name(f"{kind}.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        lesson, _, text = section.partition(":")
+        rows = re.findall(r"^([-+]) (.+)\n((?:  .+\n)*)", text, re.MULTILINE)
+        (right,) = (choice for mark, choice, _ in rows if mark == "+")
+        choices[lesson] = right, {choice: " ".join(words.split()) for _, choice, words in rows}
+    return choices
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Bug(Puzzle):
 
 @dataclass(frozen=True)
 class Unlabelled(Puzzle):
-    """A run whose setting is not told. draw: makes it, and its picture. The choices are the settings that may have made it."""
+    """A run whose setting is not told. draw: its picture. The choices are the settings that may have made it."""
 
     draw: Callable[[], Figure]
 
@@ -107,7 +114,7 @@ def bug_of(lesson: str) -> Bug:
 
 def run_of(lesson: str) -> Unlabelled:
     """Return a lesson's run without a label. Raises ValueError where it has none."""
-    from rlviz.lessons.puzzles.runs import RUNS  # which trains and draws: imported by whoever asks for a run
+    from rlviz.lessons.puzzles.runs import RUNS
 
     return _known(RUNS, lesson)
 
@@ -131,7 +138,7 @@ def show_bug(lesson: str) -> Shown:
 
 
 def unlabelled(lesson: str) -> None:
-    """Make a lesson's run, show its picture, and name the settings of which one made it."""
+    """Show the picture of a lesson's run, and name the settings of which one made it."""
     from IPython.display import display
 
     run = run_of(lesson)
@@ -150,19 +157,20 @@ def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
     chosen = find_choice(str(does), bug.choices, ascii_lowercase)
     if chosen is None:
         return _choose("does", bug.choices)
-    if line in bug.lines and chosen == bug.does:
-        return Verdict(True, bug.why[bug.does])
-    if line in bug.lines:
-        return Verdict(
+    right_line, right_choice = line in bug.lines, chosen == bug.does
+    says = {
+        (True, True): bug.why[bug.does],
+        (
+            True,
             False,
-            f"the line is right; it does something else than “{chosen}”. Put in small numbers, and see what comes out.",
-        )
-    if chosen == bug.does:
-        return Verdict(False, "that is what it does; another line is to blame.")
-    return Verdict(
-        False,
-        "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out.",
-    )
+        ): f"the line is right; it does something else than “{chosen}”. Put in small numbers, and see what comes out.",
+        (False, True): "that is what it does; another line is to blame.",
+        (
+            False,
+            False,
+        ): "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out.",
+    }
+    return Verdict(right_line and right_choice, says[right_line, right_choice])
 
 
 def judge_unlabelled(lesson: str, answer: str) -> Verdict:
