@@ -262,6 +262,8 @@ def test_edits_are_made_at_once_in_the_body():
     assert edited(source, read_edits("x * 2 → x * 3")).endswith("    y = x * 3\n    return y")
     assert edited(source, [("", "z = y + 1 ⏎ return z")]).endswith("    y = x * 2\n    z = y + 1\n    return z")
     assert lines_of(source, read_edits("y = x → y = -x\n→ return y + 1")) == (3, 4)
+    with pytest.raises(ValueError, match="two edits touch the same words"):
+        edited(source, read_edits("x * 2 → x * 3\ny = x → y = -x"))
     both = [("x * 2", "y"), ("return y", "return x * 2")]  # what one brings in, the other does not touch
     assert edited(source, both).endswith("    y = y\n    return x * 2")
 
