@@ -210,6 +210,8 @@ def _wrong_rewards(graded: list[tuple[str, Grade]], rewards: Tensor) -> str:
             f"your loop grades {len(graded)} responses before it calls the loss: call task.grade(prompt, text) for each "
             f"of the {PROMPTS * GROUP}."
         )
+    if not {prompt for prompt, _ in graded}.isdisjoint(TASK.held_out_prompts):
+        return "your loop trains on held-out prompts, which are there to measure with: draw from task.train_prompts."
     right, well_formed = (sum(getattr(grade, name) for _, grade in graded) for name in ("correct", "format"))
     total = int(rewards.sum())
     if total == right:

@@ -88,6 +88,7 @@ def two_steps(monkeypatch):
         ((("    optimizer.step()\n", ""),), "the weights never move: call optimizer.step()"),
         ((("    optimizer.step()\n", "optimizer.step()\n"),), "the weights do not move in every step"),
         ((("range(steps)", "range(steps // 2)"),), "of 2 steps your loop calls the loss 1 times"),
+        ((("task.train_prompts", "task.held_out_prompts"),), "your loop trains on held-out prompts"),
         ((("rng.choices(task.train_prompts, k=16)", "task.train_prompts[:16]"),), "every step trains on the same 16 prompts"),
         (((").correct", ").format"),), "your rewards are the grades' .format"),
         ((("float(task.grade(p, t).correct)", "1.0"),), "your loop grades 0 responses before it calls the loss"),
