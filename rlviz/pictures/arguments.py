@@ -1,7 +1,7 @@
 """Arguments of an explorer as values of its controls, judged; and back: the call that makes them, and the setting in words.
 
 An algorithm is its name among those that are offered. One beside it that has other numbers than its own is an entry such as
-"GRPO@eps_high=0.02": in an address and in a page, too.
+"GRPO~eps_high=0.02": in an address and in a page, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Arguments:
                 algorithms.check(algorithm)
             known = ", ".join(self.idea.members)
             raise ValueError(f"algorithm: {algorithm.name} has nothing that this picture shows; {known} have")
-        called = algorithm.name.replace("|", "¦").replace("@", "＠")  # signs that part a key, and an entry
+        called = algorithm.name.replace("|", "¦").replace("~", "∼")  # signs that part a key, and an entry
         name = called if called not in self.members else f"the other {called}"
         while name in self.members:
             name += "′"
@@ -64,12 +64,12 @@ class Arguments:
             own, theirs = self.sliders(name), self.idea.algorithms.numbers(algorithm)  # type: ignore[union-attr]
             others = {n: float(theirs[n]) for n, (value, *_) in own.items() if theirs.get(n, value) != value}
             if member.name == algorithm.name and others and member.with_parameters(**others) == algorithm:
-                return "@".join([name, *(f"{n}={value:.12g}" for n, value in others.items())])
+                return "~".join([name, *(f"{n}={value:.12g}" for n, value in others.items())])
         return self.name_of(algorithm)
 
     def parts(self, entry: str) -> tuple[str, dict[str, float]]:
         """Return an entry's option, and the numbers that it has instead of its own."""
-        name, *numbers = entry.split("@")
+        name, *numbers = entry.split("~")
         return name, {n: float(value) for n, _, value in (number.partition("=") for number in numbers)}
 
     def algorithm(self, entry: str) -> Any:

@@ -195,8 +195,8 @@ class Explorer(View):
         return f"{self.idea.picture.alt} {self.caption}".strip()
 
     def figure(self, figure: Figure | SubFigure | None = None) -> Any:
-        """Return the picture as it is now, on paper."""
-        return draw(self.idea.picture, self.names(), figure)
+        """Return the picture as it is now, on paper: a figure of its own says what is on show."""
+        return draw(self.idea.picture, self.names(), figure, setting=self.setting)
 
     @property
     def png(self) -> bytes:
