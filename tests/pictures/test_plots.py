@@ -1,69 +1,15 @@
-"""The picture is the loss: lines hold what the pieces return."""
+"""Curves of runs: lines hold the history, bands the spread, and figures keep their words."""
 
 import base64
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rlviz.algorithms import DCPO, GRPO, GSPO
 from rlviz.pictures.base import dress, new_figure
-from rlviz.pictures.clip import clip_curve, plot_clip_small_multiples
-from rlviz.pictures.difficulty import difficulty_curve, plot_difficulty
-from rlviz.pictures.importance import importance_curve, plot_importance
-from rlviz.pictures.weights import plot_token_weights, token_weights
-from rlviz.pieces.advantages import GroupAdvantage
-from rlviz.pieces.aggregation import Constant, sequence_mean
 from rlviz.runs.arms import panels, plot_course
 from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics, plot_seeds
-from rlviz.training.records import pushes
-from rlviz.types import Batch
-
-
-@pytest.mark.parametrize("algorithm", [replace(GRPO, kl=None), DCPO, GSPO], ids=lambda a: a.name)
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_push_is_what_the_inspector_shows(algorithm, sign):
-    curve = clip_curve(algorithm, advantage=sign, old_prob=0.3, points=40)
-    old_logp = torch.full((40, 1, 1), 0.3, dtype=torch.double).log()
-    logp = old_logp + torch.from_numpy(curve.ratio).log().view(40, 1, 1)
-    batch = Batch(old_logp, torch.full_like(logp, sign), torch.ones_like(logp).bool(), weights=torch.ones_like(logp))
-    np.testing.assert_allclose(curve.push, pushes(algorithm, logp, batch).flatten().numpy(), rtol=1e-9, atol=1e-12)
-
-
-def test_old_samples_tell_the_truth_on_average_and_are_worth_less_and_less():
-    curve = importance_curve(old_prob=0.1, samples=16, batches=4000)
-    # two actions: E_old[r²] = p²/q + (1 − p)²/(1 − q), so 16 samples are worth 16 / that; estimate p ± its sampling error
-    p, q = curve.new_prob, 0.1
-    second = p**2 / q + (1 - p) ** 2 / (1 - q)
-    np.testing.assert_allclose(curve.effective, 16 / second, rtol=0.08)
-    np.testing.assert_allclose(curve.mean, p, atol=4 * (p * np.sqrt((1 / q - 1) / 16 / 4000)).max())
-    assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
-    figure = plot_importance(curve)
-    line = next(line for line in figure.axes[0].get_lines() if line.get_label() == "mean of ratio · reward")
-    np.testing.assert_array_equal(line.get_ydata(), curve.mean)
-
-
-def test_token_weights_are_drawn_as_they_are():
-    weights = {"mean": token_weights(sequence_mean, [2, 0, 4]), "constant": token_weights(Constant(8), [2, 0, 4])}
-    assert [list(row) for row in weights["mean"]] == [[0.25] * 2, [], [0.125] * 4]
-    assert [list(row) for row in weights["constant"]] == [[1 / 16] * 2, [], [1 / 16] * 4]
-    figure = plot_token_weights(weights)
-    assert len(figure.axes) == 6
-    heights = [bar.get_height() for bar in figure.axes[4].patches]
-    assert heights == [0.125] * 4
-
-
-def test_difficulty_by_hand():
-    # 1 of 4 right: mean ¼, unbiased std ½: A = 1.5 and −.5, Σ|A| = 3; undivided ¾ and −¼, Σ|A| = 1.5
-    curve = difficulty_curve(GroupAdvantage(eps=0.0), group_size=4)
-    assert curve.share_right.tolist() == [0.25, 0.5, 0.75]
-    np.testing.assert_allclose([curve.right[0], curve.wrong[0], curve.size[0]], [1.5, -0.5, 3.0])
-    np.testing.assert_allclose(difficulty_curve(GroupAdvantage(scale="none"), 4).size, [1.5, 2.0, 1.5])
-    line = plot_difficulty({"GRPO": curve}).get_lines()[0]
-    np.testing.assert_allclose(line.get_ydata(), curve.size / curve.size[1])
 
 
 def test_bands_hold_the_mean_and_four_fifths_of_the_curves():
@@ -114,17 +60,16 @@ def test_seeds_are_a_mean_and_a_band_from_lowest_to_highest():
 
 
 def test_text_stays_inside_and_is_large_enough():
-    pairs = [tuple(clip_curve(GRPO, advantage=sign) for sign in (1.0, -1.0))] * 2
-    for figure in (plot_clip_small_multiples(pairs, ["a", "b"]), plot_learning_curves(frame())):
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        width, height = canvas.get_width_height()
-        for ax in figure.axes:
-            for text in [*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label]:
-                if text.get_text():
-                    box = text.get_window_extent()
-                    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, text
-                    assert text.get_fontsize() >= 11
+    figure = plot_learning_curves(frame())
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    width, height = canvas.get_width_height()
+    for ax in figure.axes:
+        for text in [*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label]:
+            if text.get_text():
+                box = text.get_window_extent()
+                assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, text
+                assert text.get_fontsize() >= 11
 
 
 @pytest.mark.parametrize(("flips", "panels"), [([None, None], 4), ([0.25, 0.5], 5)])
