@@ -148,10 +148,11 @@ KINDS: dict[str, dict[str, Any]] = {
 def _bar(place: float, prefix: str) -> tuple[Mark, ...]:
     """Return an algorithm's batch as a stacked bar, its name below, above it the responses that it took to fill it."""
     tops = [f"{prefix}{kind}_top" for kind in KINDS]
+    bases: list[str | float] = [0.0, *tops[:-1]]
     return (
         *(
             Bars(place, top, 0.62, base, when=f"{prefix}{kind}", **looks)
-            for (kind, looks), top, base in zip(KINDS.items(), tops, [0.0, *tops], strict=False)
+            for (kind, looks), top, base in zip(KINDS.items(), tops, bases, strict=True)
         ),
         Text(f"{{{prefix}name}}", place, -0.07, when=f"{prefix}wanted"),
         Text(f"{{{prefix}sampled_responses:d}}", place, 1.07, colour="grey", when=f"{prefix}wanted"),
