@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from rlviz.algorithms import DCPO, DR_GRPO, GRPO, GroupPolicyGradient
+from rlviz.algorithms import DR_GRPO, GRPO, GroupPolicyGradient
 from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
     LARGEST_GROUP,
-    MOST_VISITS,
     check_learns_from_a_group,
     group_advantages,
     learns_from_a_group,
-    memory,
-    remembers,
     share_all_equal,
 )
 from rlviz.pictures.idea import Algorithms, explorer
@@ -45,34 +39,22 @@ def advantages(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: advantages of groups drawn by coin, all of prompts with one success rate and in one batch.
 
     A response is right where its coin is below the success rate; a score has luck times NOISE on it. Coins and luck are those of
-    the largest group, of which a smaller one is a part: sliders move the picture, not the luck. Shaping, selection and KL have
-    no part. A group is dead if its advantages are all 0; means count dead groups, too.
+    the largest group, of which a smaller one is a part: sliders move the picture, not the luck. Shaping, selection, KL and
+    earlier visits have no part. A group is dead if its advantages are all 0; means count dead groups, too.
     """
     rule = algorithm.without_kl()
-    history = memory(rule)
     noise = NOISE if takes_any_score(rule) else 0.0
 
     def curve(
-        success_rate: Tensor,
-        group_size: Tensor,
-        rewards: Tensor,
-        visits: Tensor,
-        responses: Tensor,
-        past_visits: Tensor,
-        coins: Tensor,
-        luck: Tensor,
-        earlier: Tensor,
-        earlier_luck: Tensor,
+        success_rate: Tensor, group_size: Tensor, rewards: Tensor, responses: Tensor, coins: Tensor, luck: Tensor
     ) -> dict[str, Tensor]:
-        size, before = responses.shape[0], max(past_visits.shape[0] - 1, 1)
+        size = responses.shape[0]
 
         def simulated(rates: Tensor, groups: int) -> tuple[Tensor, Tensor]:
             """Return which responses are right, and their advantages, [rates · groups, size]."""
             right = coins[:groups, :size] < rates
-            now = right.double() + luck[:groups, :size] * (noise * rewards)
-            past = (earlier[:groups, :before, :size] < rates.unsqueeze(-1)).double()
-            past = past + earlier_luck[:groups, :before, :size] * (noise * rewards)
-            return right, group_advantages(rule, now.flatten(0, -2), history(past.flatten(0, -3), visits))
+            scores = right.double() + luck[:groups, :size] * (noise * rewards)
+            return right, group_advantages(rule, scores.flatten(0, -2))
 
         points = torch.tensor(POINTS, dtype=torch.double)
         right, A = simulated(success_rate, GROUPS)
@@ -120,15 +102,8 @@ def _bins(right: Tensor, A: Tensor) -> dict[str, Tensor]:
 
 
 def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
-    """Return the algorithm's rule in words, and which controls it has."""
-    flags = {"remembers": remembers(algorithm), "any_score": takes_any_score(algorithm)}
-    return {"rule": label(algorithm.advantage), **{name: "yes" if flag else "" for name, flag in flags.items()}}
-
-
-def past(algorithm: GroupPolicyGradient) -> Mapping[str, Any]:
-    """Return the coins and the luck of earlier visits, the latest first; of none where the advantage has no memory."""
-    shape = (GROUPS, MOST_VISITS - 1 if remembers(algorithm) else 0, LARGEST_GROUP)
-    return {"earlier": Draws("uniform", shape, 3), "earlier_luck": Draws("normal", shape, 4)}
+    """Return the algorithm's rule in words, and whether the rewards can be scores."""
+    return {"rule": label(algorithm.advantage), "any_score": "yes" if takes_any_score(algorithm) else ""}
 
 
 ADVANTAGES = Picture(
@@ -150,7 +125,7 @@ ADVANTAGES = Picture(
                 Text("wrong: mean {mean_wrong:+.2f}", corner="nw", colour="vermilion"),
                 Text("right: mean {mean_right:+.2f}", corner="ne", colour="blue"),
             ),
-            wide=1.16,
+            wide=1.08,
         ),
         Panel(
             "How many groups are dead?",
@@ -162,6 +137,7 @@ ADVANTAGES = Picture(
                 Points("points", "dead_share", colour="vermilion", label="dead, simulated"),
                 Points("success_rate", "dead_at", "D", 10, colour="ink", fill="none"),
             ),
+            wide=0.92,
         ),
     ),
     controls={
@@ -174,11 +150,9 @@ ADVANTAGES = Picture(
             when="any_score",
             rare=True,
         ),
-        "visits": Slider(1, MOST_VISITS, 1, 1, "visit of the prompt", when="remembers"),
     },
     data={
         "responses": Draws("uniform", ("group_size",), 0),  # a size is the length of an input
-        "past_visits": Draws("uniform", ("visits",), 0),
         "coins": Draws("uniform", (GROUPS, LARGEST_GROUP), 1),
         "luck": Draws("normal", (GROUPS, LARGEST_GROUP), 2),
     },
@@ -196,13 +170,12 @@ explore_advantages = explorer(
     advantages,
     algorithms=Algorithms(learns_from_a_group, GRPO, check=check_learns_from_a_group),
     texts=texts,
-    data=past,
     free=True,
-    example={"group_size": 5, "visits": 4},
+    example={"group_size": 5},
     named={
         "GRPO, groups of 8": {},
         "groups of 2": {"group_size": 2},
         "Dr.GRPO": {"algorithm": DR_GRPO},
-        "DCPO, fifth visit": {"algorithm": DCPO, "visits": 5, "success_rate": 0.95},
+        "nearly all right": {"success_rate": 0.95},
     },
 )

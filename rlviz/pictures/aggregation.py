@@ -30,17 +30,16 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
     these are averaged, as many tokens where those are.
     """
     aggregate = algorithm.aggregate
-    fixed = {sequence_sum: 1.0, token_mean: 3.0, sequence_mean: 4.0}
+    rules = {1: sequence_sum, 3: token_mean, 4: sequence_mean}
+    place = next((row for row, rule in rules.items() if rule == aggregate), OTHER)
     length = aggregate.max_length if isinstance(aggregate, Constant) else -1
 
     def curve(lengths: Tensor, max_length: Tensor, cut: Tensor) -> dict[str, Tensor]:
         constant = with_tensors(DR_GRPO, {"max_length": max_length}).aggregate
         mask = (torch.arange(LONGEST) < lengths.reshape(RESPONSES, 1)).unsqueeze(0)
-        rules = (sequence_sum, constant, token_mean, sequence_mean, aggregate)
-        weights = torch.stack([rule(mask)[0, :, 0].double() for rule in rules])
-        chosen_at = torch.where(
-            max_length == length, CONSTANT, torch.full_like(max_length, fixed.get(aggregate, OTHER))
-        )  # type: ignore[arg-type]
+        rows = (sequence_sum, constant, token_mean, sequence_mean, aggregate)
+        weights = torch.stack([rule(mask)[0, :, 0].double() for rule in rows])
+        chosen_at = torch.where(max_length == length, CONSTANT, torch.full_like(max_length, place))
         row = torch.arange(1.0, OTHER + 1, dtype=torch.double).unsqueeze(1)
         is_chosen = (row == chosen_at).expand(weights.shape)
 

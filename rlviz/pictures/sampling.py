@@ -57,23 +57,14 @@ def replacement_price(informative: Tensor, wanted: int = PROMPTS, rounds: int = 
     return torch.where(informative > 0, filled / torch.where(informative > 0, informative, 1.0), float(rounds))
 
 
-def always_full(algorithm: GroupPolicyGradient) -> bool:
-    """Return whether the selection uses P groups of P, however many of them are informative: it never samples further ones."""
-    if algorithm.can.uses is None:
-        return False
-    groups = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.double)
-    batches = torch.stack([groups[[0, 0, 2]], groups, groups[[1, 1, 1]]])
-    return bool((algorithm.uses(batches).sum(-1) - 3).abs().max() < 1e-9)
-
-
 def sampling(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: what replacing dead groups costs against the success rate, and what the algorithm's batches hold.
 
-    An algorithm whose selection uses fewer than P groups samples further prompts until they are as many, or ROUNDS · P were
-    sampled. Groups are always the same ones, [steps, rounds, prompts, responses]: sliders move the picture, not the luck.
+    An algorithm with dynamic sampling takes further prompts until P groups are used, or ROUNDS · P were sampled. Groups are
+    always the same ones, [steps, rounds, prompts, responses]: sliders move the picture, not the luck.
     """
     rule = algorithm.without_kl()
-    history, rounds = memory(rule), 1 if always_full(rule) else ROUNDS
+    history, rounds = memory(rule), ROUNDS if rule.can.max_rounds > 1 else 1
 
     def curve(
         success_rate: Tensor,
@@ -121,7 +112,7 @@ def _batch(algorithm: GroupPolicyGradient, outcomes: Tensor) -> tuple[Tensor, Te
     order = (at_most == 0).double().sort(dim=-1, stable=True).indices[:, :PROMPTS]  # those that are used come first
     index = torch.where(short, order, torch.arange(PROMPTS))
     weights = torch.where(short, at_most.gather(1, order), at_first)
-    further = torch.where((weights > 0).all(-1), index[:, -1] + 1, ROUNDS * PROMPTS)
+    further = torch.where((weights > 0).all(-1), index[:, -1] + 1, outcomes.shape[1])
     return index, weights, torch.where(short.squeeze(-1), further, PROMPTS).double().mean() / PROMPTS
 
 
@@ -157,10 +148,11 @@ KINDS: dict[str, dict[str, Any]] = {
 def _bar(place: float, prefix: str) -> tuple[Mark, ...]:
     """Return an algorithm's batch as a stacked bar, its name below, above it the responses that it took to fill it."""
     tops = [f"{prefix}{kind}_top" for kind in KINDS]
+    bases: list[str | float] = [0.0, *tops[:-1]]
     return (
         *(
             Bars(place, top, 0.62, base, when=f"{prefix}{kind}", **looks)
-            for (kind, looks), top, base in zip(KINDS.items(), tops, [0.0, *tops], strict=False)
+            for (kind, looks), top, base in zip(KINDS.items(), tops, bases, strict=True)
         ),
         Text(f"{{{prefix}name}}", place, -0.07, when=f"{prefix}wanted"),
         Text(f"{{{prefix}sampled_responses:d}}", place, 1.07, colour="grey", when=f"{prefix}wanted"),

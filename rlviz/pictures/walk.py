@@ -44,7 +44,7 @@ def walk(algorithm: PolicyGradient) -> Curve:
             z_free = z_free + pace * p_free / old_prob * advantage * (1 - p_free)
         ratio, without, push = torch.stack(ratios), torch.stack(free_ratios), torch.stack(pushes)
         lower, upper = (limit.flatten()[0] for limit in rule.limits(old_logp, mask, A))
-        limit = torch.where(advantage > 0, upper, lower.clamp(min=0.0))
+        limit = torch.where(advantage > 0, upper, lower)
         number = torch.arange(UPDATES + 1, dtype=torch.double)
         now = updates.long().reshape(1)
         pushes_seen = torch.cat([push, without * advantage, torch.zeros_like(now)])
@@ -56,8 +56,7 @@ def walk(algorithm: PolicyGradient) -> Curve:
             "push": push,
             "here_ratio": ratio[now][0],
             "here_push": push[now][0],
-            "limit": limit,
-            "has_limit": (torch.isfinite(limit) & (limit > 0)).double(),
+            "limit": torch.where(torch.isfinite(limit) & (limit > 0), limit, torch.nan),
             "moves": (push[:-1] != 0).double().sum(),
             "end_ratio": ratio[-1],
             "free_ratio": without[-1],
@@ -94,7 +93,7 @@ WALK = Picture(
             TIME,
             Axis("ratio", "bottom", "top"),
             (
-                Rule("limit", axis="y", label="limit {limit:.2f}", when="has_limit", width=1.5),
+                Rule("limit", axis="y", label="limit {limit:.2f}", when="limit", width=1.5),
                 Line("number", "without", "2 4", colour="grey", label="no clip", direct=True),
                 *_lines("ratio", "walked", direct=True),
             ),

@@ -1,14 +1,12 @@
 """Prices of informative groups and what batches hold, against a plain count, over the same draws."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO
 from rlviz.page.names import drawn
-from rlviz.pictures.sampling import PROMPTS, SAMPLING, STEPS, always_full, explore_sampling, past, replacement_price
+from rlviz.pictures.sampling import PROMPTS, SAMPLING, STEPS, explore_sampling, past, replacement_price
 
 KINDS = ("fresh", "repeated", "remembered", "dead")
 
@@ -25,11 +23,6 @@ def test_the_price_step_by_step(wanted, rounds, q):
         chance[1:] += q * going
     price = replacement_price(torch.tensor([q], dtype=torch.double), wanted, rounds)
     assert price.item() == pytest.approx(taken / wanted, rel=1e-9)
-
-
-def test_which_selections_fill_their_batches():
-    mine = replace(GRPO, select=lambda rewards: torch.arange(len(rewards)))  # it does not say
-    assert [always_full(algorithm) for algorithm in (GRPO, DAPO, DUPO, DCPO, mine)] == [True, False, True, True, False]
 
 
 @pytest.mark.parametrize(("p", "spread", "visits"), [(0.9, 0.0, 3), (0.9, 0.6, 1), (0.97, 0.0, 2), (0.5, 1.0, 4)])
