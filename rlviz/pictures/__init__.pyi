@@ -16,7 +16,7 @@ from .entropy import explore_entropy as explore_entropy
 from .gae import explore_gae as explore_gae
 from .idea import Explorer as Explorer, explorer as explorer
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
-from .kl import explore_kl as explore_kl, kl_curve as kl_curve
+from .kl import explore_kl as explore_kl
 from .length import explore_length as explore_length
 from .loop import explore_loop as explore_loop
 from .map import explore_map as explore_map
