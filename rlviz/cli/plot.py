@@ -53,7 +53,7 @@ def command_of(name: str) -> Any:
         out: Annotated[Path, typer.Option(help="PNG, SVG, PDF, or HTML that can be touched.")] = Path(f"{name}.png"),
         small_multiples: Annotated[
             bool,
-            typer.Option("--small-multiples", help="Several settings below each other, as the course prints them."),
+            typer.Option("--small-multiples", help="Several settings side by side, as the course prints them."),
         ] = False,
     ) -> None:
         check_picture(out, ".html")
@@ -79,14 +79,13 @@ def command_of(name: str) -> Any:
 
 def on_paper(idea: Any, arguments: dict[str, Any], *, several: bool) -> tuple[Any, str]:
     """Return a figure of the explorer's picture and its words: at these arguments, or at each of its named settings."""
-    from rlviz.page.paper import draw_each
-    from rlviz.pictures.idea import Explorer
+    from rlviz.pictures import Explorer, small_multiples
 
     if not several:
         explorer = Explorer(idea, arguments)
         return explorer.figure(), explorer.caption
     every = {label: Explorer(idea, {**setting, **arguments}) for label, setting in idea.named.items()}
-    figure = draw_each(idea.picture, {label: explorer.names() for label, explorer in every.items()})
+    figure = small_multiples(list(every.values()), list(every))
     return figure, " ".join(f"{label}: {explorer.caption}" for label, explorer in every.items())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from rlviz.page.names import Names, formatted
 from rlviz.page.picture import (
@@ -38,17 +39,22 @@ SHADES = LinearSegmentedColormap.from_list("less and more", ["#E69F00", "#f4f4f4
 CORNERS = {"nw": (0.015, 0.96, "left", "top"), "ne": (0.985, 0.96, "right", "top")}
 CORNERS |= {"sw": (0.015, 0.04, "left", "bottom"), "se": (0.985, 0.04, "right", "bottom")}
 LOW = 0.6  # a panel below this height has fewer numbers beside it
-GAP, KEY = 0.21, 0.52  # inches: between the names of two lines; from a panel down to its key
+GAP, KEY = 0.21, 0.48  # inches: between the names of two lines; from a panel down to its key
 SHAPES = {"_": "_", "x": "x", "o": "o", "D": "D", "s": "s", "^": "^", "v": "v", "+": "+"}
 
 
-def draw(picture: Picture, names: Names, figure: Figure | SubFigure | None = None) -> Figure | SubFigure:
-    """Return the picture at one setting, as a figure of its own or in the one given."""
+def draw(
+    picture: Picture, names: Names, figure: Figure | SubFigure | None = None, *, setting: str = ""
+) -> Figure | SubFigure:
+    """Return the picture at one setting, as a figure of its own with its title, or in the one given, which has none.
+
+    setting: what is on show, in one small line under the title.
+    """
     panels = [panel for panel in picture.panels if names.holds(panel.when)]
     rows = arranged(panels, min(picture.columns, len(panels)))
     heights = [max(map(_tall, row)) for row in rows]
     if figure is None:
-        figure = new_figure(10 if len(rows[0]) < 3 else 14, 4.4 * sum(heights))
+        figure = _headed(names.fill(picture.title), setting, 10 if len(rows[0]) < 3 else 14, 4.4 * sum(heights))
     grid = figure.add_gridspec(len(rows), 1, height_ratios=heights)
     for place, row in enumerate(rows):
         columns = grid[place].subgridspec(1, len(row), width_ratios=[column[0].wide for column in row])
@@ -56,6 +62,23 @@ def draw(picture: Picture, names: Names, figure: Figure | SubFigure | None = Non
             parts = columns[across].subgridspec(len(column), 1, height_ratios=[panel.tall for panel in column])
             for down, panel in enumerate(column):
                 draw_panel(figure.add_subplot(parts[down]), panel, names)
+    return figure
+
+
+def _headed(title: str, setting: str, width: float, height: float) -> Figure:
+    """Return a figure with this room for graphs, below a title and a small line of what is on show."""
+    words = [(line, TEXT + 3, "bold", "black") for line in wrap(title, round(9 * width))]
+    words += [(line, TEXT - 1, "normal", "#444444") for line in wrap(setting, round(12 * width))]
+    head = sum(1.4 * size / 72 for _, size, *_ in words) + 0.1
+    figure = new_figure(width, height + head)
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(rect=(0, 0, 1, 1 - head / (height + head)))  # type: ignore[call-arg]
+    y = 0.05
+    for line, size, weight, colour in words:
+        style: dict[str, Any] = {"fontsize": size, "fontweight": weight, "color": colour, "va": "top"}
+        figure.text(0.012, 1 - y / (height + head), line.replace("$", r"\$"), **style)
+        y += 1.4 * size / 72
     return figure
 
 
@@ -79,19 +102,6 @@ def _tall(column: Sequence[Panel]) -> float:
     return sum(panel.tall for panel in column)
 
 
-def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
-    """Return the picture at several settings below each other, each under its heading: what sliders tell, on paper."""
-    alone = draw(picture, next(iter(settings.values())))
-    width, height = alone.get_size_inches()  # type: ignore[union-attr]
-    figure = new_figure(width, (height + 0.4) * len(settings))
-    for part, (heading, names) in zip(
-        figure.subfigures(len(settings), 1, squeeze=False).flat, settings.items(), strict=True
-    ):
-        draw(picture, names, part)
-        part.suptitle(heading, fontsize=TEXT + 2, fontweight="bold", x=0.02, ha="left")
-    return figure
-
-
 def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     """Draw one panel into axes, with its key below it."""
     title = names.fill(panel.title).replace("$", r"\$")
@@ -111,7 +121,8 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     if named:
         where: dict[str, Any] = {
             "loc": "upper center",
-            "bbox_to_anchor": (0.5, -KEY / _inches(ax)[1]),
+            "bbox_to_anchor": (0.5, 0),
+            "bbox_transform": ax.transAxes + ScaledTranslation(0, -KEY, ax.figure.dpi_scale_trans),
             "ncols": _columns(list(named), _inches(ax)[0]),
         }
         ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)

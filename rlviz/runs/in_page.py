@@ -29,7 +29,7 @@ from rlviz.algorithms.base import with_tensors
 from rlviz.page.script import classic, script
 from rlviz.page.tracing import Curve, Program, trace
 from rlviz.pictures.entropy import has_groups
-from rlviz.pictures.idea import RANGES, range_of
+from rlviz.pictures.parameters import RANGES, range_of
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.types import Batch

@@ -15,7 +15,7 @@ from traitlets import validate
 from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.page.widget import with_twin
-from rlviz.pictures.idea import LABELS
+from rlviz.pictures.parameters import LABELS
 from rlviz.runs.curves import OF_GROUPS, LiveCurves, Series, points
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task

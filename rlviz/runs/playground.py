@@ -25,7 +25,7 @@ from rlviz.markup import DATA, Markup, element, joined
 from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
-from rlviz.pictures.idea import LABELS
+from rlviz.pictures.parameters import LABELS
 from rlviz.runs import in_page, recordings
 from rlviz.runs.curves import BELOW
 from rlviz.settings import declarations

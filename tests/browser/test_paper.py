@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 from rlviz.page import paper
 from rlviz.page.picture import Area, Bars, Cells, Line, Points, Rule, Runs, Span, Text
 from rlviz.page.widget import pack
-from rlviz.pictures.idea import Explorer
+from rlviz.pictures import Explorer
 from tests.pictures.test_pictures import IDEAS, at_random
 
 if TYPE_CHECKING:

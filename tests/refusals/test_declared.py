@@ -20,8 +20,8 @@ from rlviz import settings
 from rlviz.algorithms import ALGORITHMS, PPO, RELATIVES, GroupPolicyGradient, PolicyGradient
 from rlviz.cli import train as options
 from rlviz.page.picture import Choice, Slider
+from rlviz.pictures import Explorer
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.idea import Explorer
 from rlviz.ranges import ranges
 from rlviz.settings import LARGEST, declarations
 from rlviz.training import train

@@ -10,7 +10,7 @@ from PIL import Image
 
 from rlviz.algorithms import GRPO
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.idea import LABELS
+from rlviz.pictures.parameters import LABELS
 from rlviz.runs import panel as panel_module
 from rlviz.runs.panel import group_table, seconds_in_words, training_panel
 from rlviz.runs.playground import SLIDERS

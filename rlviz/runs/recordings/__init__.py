@@ -15,7 +15,7 @@ from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup
 from rlviz.page.widget import ALONE, fragment
-from rlviz.pictures.idea import call_name
+from rlviz.pictures.arguments import call_name
 from rlviz.runs.inspector import inspect_run
 from rlviz.settings import PairSettings, Settings, TrainSettings
 from rlviz.training import find_task, learn_reward, load_policy, train

@@ -1,0 +1,118 @@
+"""Small multiples: several settings of explorers side by side as one figure, for print and for a page that nobody moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from textwrap import fill
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rlviz.page.names import Names
+from rlviz.page.paper import draw_panel
+from rlviz.page.picture import Panel
+from rlviz.page.style import TEXT, new_figure
+from rlviz.pictures.explore import Explorer
+from small_models.checks import shown
+
+WIDTH, HEIGHT = 3.8, 3.3  # inches, of a panel of the usual size
+
+
+def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None = None) -> Figure:
+    """Return a figure with a column for each explorer: its panels below each other, under its title, with one key for all.
+
+    titles: of the columns; without them, the settings of each explorer. Axes of one row that have the same words and the same
+    scale have the same limits, the widest of theirs.
+
+    Raises ValueError for no explorers, for what is none, and for another number of titles.
+    """
+    if not explorers or not all(isinstance(one, Explorer) for one in explorers):
+        raise ValueError(
+            f"explorers must be a list such as [explore_clip(GRPO), explore_clip(DCPO)]; got {shown(explorers)}"
+        )
+    titles = [one.setting for one in explorers] if titles is None else titles
+    if len(titles) != len(explorers):
+        raise ValueError(f"titles must be {len(explorers)}, one for each explorer; got {len(titles)}")
+    rows = _same_limits(_rows(explorers))
+    heights = [max(panel.tall for panel, _ in row if panel) for row in rows]
+    widths = [max(panel.wide for panel, _ in column if panel) for column in zip(*rows, strict=True)]
+    figure = new_figure(WIDTH * sum(widths) + 0.4, HEIGHT * sum(heights) + 0.9)
+    grid = figure.add_gridspec(len(rows), len(titles), height_ratios=heights, width_ratios=widths)
+    key: dict[str, Any] = {}
+    for down, row in enumerate(rows):
+        before = ""
+        for across, (panel, names) in enumerate(row):
+            if panel is None:
+                continue
+            ax = draw_panel(figure.add_subplot(grid[down, across]), panel, names)
+            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+                key.setdefault(label, handle)
+            ax.legend_ = None
+            if down == 0:
+                _head(ax, titles[across], widths[across])
+            ax.yaxis.label.set_visible(ax.get_ylabel() != before)
+            before = ax.get_ylabel()
+    if key:
+        columns = max(1, min(len(key), int(2 * sum(widths))))
+        figure.legend(
+            list(key.values()), list(key), loc="outside lower center", ncols=columns, frameon=False, fontsize=TEXT - 1
+        )
+    return figure
+
+
+def _rows(explorers: Sequence[Explorer]) -> list[list[tuple[Panel | None, Names]]]:
+    """Return rows of panels, a column for each explorer; None where its picture has no such panel at this setting."""
+    most = max(len(one.idea.picture.panels) for one in explorers)
+    rows: list[list[tuple[Panel | None, Names]]] = []
+    for place in range(most):
+        row: list[tuple[Panel | None, Names]] = []
+        for one in explorers:
+            names, panel = one.names(), dict(enumerate(one.idea.picture.panels)).get(place)
+            row.append((panel if panel is not None and names.holds(panel.when) else None, names))
+        if any(panel for panel, _ in row):
+            rows.append(row)
+    return rows
+
+
+def _same_limits(rows: list[list[tuple[Panel | None, Names]]]) -> list[list[tuple[Panel | None, Names]]]:
+    """Return the rows with numbers for the limits of axes: of those that have the same words, the widest."""
+    out = []
+    for row in rows:
+        limits: dict[Any, tuple[float, float]] = {}
+        there = [(panel, names) for panel, names in row if panel is not None]
+        for panel, names in there:
+            for along in ("x", "y"):
+                axis, name = getattr(panel, along), _name(panel, along, names)
+                low, high = names.one(axis.low), names.one(axis.high)
+                widest = limits.get(name, (low, high))
+                limits[name] = min(low, widest[0]), max(high, widest[1])
+        out.append([(panel and _with_limits(panel, names, limits), names) for panel, names in row])
+    return out
+
+
+def _name(panel: Panel, along: str, names: Names) -> tuple[str, str, str, bool]:
+    """Return what makes two axes the same one: their words, those at their ticks, and whether they are logarithmic."""
+    axis = getattr(panel, along)
+    return along, names.fill(axis.label), axis.names, names.one(axis.log) != 0
+
+
+def _with_limits(panel: Panel, names: Names, limits: Mapping[Any, tuple[float, float]]) -> Panel:
+    (left, right), (low, high) = (limits[_name(panel, along, names)] for along in ("x", "y"))
+    return replace(panel, x=replace(panel.x, low=left, high=right), y=replace(panel.y, low=low, high=high))
+
+
+def _head(ax: Axes, title: str, width: float) -> None:
+    """Put the column's title, in bold, above that of its first panel."""
+    lines = ax.get_title().count("\n") + 1
+    ax.annotate(
+        fill(title.replace("$", r"\$"), round(30 * width)),
+        (0.5, 1),
+        xytext=(0, 12 + 18 * lines),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="center",
+        fontsize=TEXT + 1,
+        fontweight="bold",
+    )

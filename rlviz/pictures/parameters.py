@@ -1,0 +1,70 @@
+"""Which algorithms a picture offers, which of their parameters it moves, how far those go, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rlviz.algorithms import ALGORITHMS, RELATIVES, Algorithm, numbers
+
+OFFERED = (*ALGORITHMS, *RELATIVES)
+FAMILY = tuple(algorithm.name for algorithm in ALGORITHMS)  # the others stand under "More"
+# parameter of a piece → its slider: low, high, step
+RANGES = {
+    "eps_low": (0.01, 0.99, 0.01),
+    "eps_high": (0.01, 1.0, 0.01),
+    "max_ratio": (1.5, 20.0, 0.5),
+    "gamma": (0.0, 1.0, 0.01),
+    "lam": (0.0, 1.0, 0.01),
+    "beta": (0.005, 1.0, 0.005),
+    "cap": (0.5, 5.0, 0.1),
+    "lowest": (0.0, 1.0, 0.05),
+    "highest": (1.0, 10.0, 0.25),
+    "delta": (0.05, 2.0, 0.05),
+}
+TINY = (1e-4, 0.05, 1e-4)  # for widths like GSPO's
+# What a slider of this parameter is called, in every picture, panel and page.
+LABELS = {
+    "eps_low": "ε low",
+    "eps_high": "ε high",
+    "max_ratio": "largest ratio",
+    "gamma": "γ",
+    "lam": "λ",
+    "beta": "β",
+    "group_size": "group size G",
+    "lr": "learning rate",
+    "updates_per_rollout": "updates per rollout",
+}
+WIDTHS = ("eps_low", "eps_high", "max_ratio")  # of the bounds on a ratio
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """Which algorithms a picture can show, and which of their parameters it moves.
+
+    fits: lets an algorithm in. parameters: names of `RANGES`. first: the one to begin with. check: raises ValueError that says
+    what an algorithm lacks, where "nothing that this picture shows" says too little. among: what is offered, in order.
+    numbers: an algorithm's parameters, as far as they have a part in the picture.
+    """
+
+    fits: Callable[[Algorithm], bool]
+    first: Algorithm
+    parameters: Sequence[str] = ()
+    check: Callable[[Algorithm], None] | None = None
+    among: Sequence[Algorithm] = OFFERED
+    numbers: Callable[[Algorithm], Mapping[str, float]] = numbers
+
+    def members(self) -> dict[str, Algorithm]:
+        """Return what is offered: name → algorithm."""
+        return {algorithm.name: algorithm for algorithm in self.among if self.fits(algorithm)}
+
+    def own(self, algorithm: Algorithm) -> dict[str, tuple[float, float, float, float]]:
+        """Return the sliders that this algorithm has: parameter → (value, low, high, step)."""
+        has = self.numbers(algorithm)
+        return {name: (float(has[name]), *range_of(name, has[name])) for name in self.parameters if name in has}
+
+
+def range_of(name: str, value: float) -> tuple[float, float, float]:
+    """Return low, high and step of a parameter's slider, with the value in it."""
+    low, high, step = TINY if name.startswith("eps") and value < RANGES[name][0] else RANGES[name]
+    return min(low, value), max(high, value), step
