@@ -98,9 +98,10 @@ def tour(name: str) -> list[tuple[dict[str, Any], str, dict[str, Any], Names, st
     ]
     settings += [{control: value} for control, value in others(idea)]
     settings += [at_random(idea, rng, member) for member in members_of(idea) or [None] * 6]
-    found = []
+    explorer, found = Explorer(idea, {}), []  # one goes to all: to make one costs more than to move it
+    usual = {control: idea.signature.parameters[control].default for control in idea.controls}
     for arguments in settings[:: 4 if name in WHOLE_RUNS else 1]:
-        explorer = Explorer(idea, arguments)
+        explorer.set(**usual | arguments)
         found.append((arguments, explorer.key(), dict(explorer.values), explorer.names(), explorer.conclusion))
     return found
 
