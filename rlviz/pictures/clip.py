@@ -143,8 +143,8 @@ def _panel(side: str) -> Panel:
                 drag="old_prob" if good else "",
                 label="probability 1",
             ),
-            Text("wrongly fallen" if good else "fallen", corner="nw", colour="grey"),
-            Text("grown" if good else "wrongly grown", corner="ne", colour="grey"),
+            Text("wrong way" if good else "right way", corner="nw", colour="grey"),
+            Text("right way" if good else "wrong way", corner="ne", colour="grey"),
         ),
     )
 
