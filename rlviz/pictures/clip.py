@@ -143,8 +143,7 @@ def _panel(side: str) -> Panel:
                 drag="old_prob" if good else "",
                 label="probability 1",
             ),
-            Text("wrong way" if good else "right way", corner="nw", colour="grey"),
-            Text("right way" if good else "wrong way", corner="ne", colour="grey"),
+            Text("wrong way", corner="nw" if good else "ne", colour="grey"),
         ),
     )
 
