@@ -28,8 +28,8 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.script import classic, script
 from rlviz.page.tracing import Curve, Program, trace
-from rlviz.pictures.entropy import has_groups
 from rlviz.pictures.parameters import RANGES, range_of
+from rlviz.pictures.table import has_groups
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.types import Batch
