@@ -72,5 +72,6 @@ def test_a_memory_that_does_not_pool_sees_every_visit():
         return rewards - history.mean.unsqueeze(1), PromptHistory.empty(len(rewards)).after(rewards)
 
     earlier = torch.tensor([[[1.0, 1.0], [0.0, 0.0]]], dtype=torch.double)  # the latest visit first
-    for rule, mean in ((replace(DCPO, name="Mine", advantage=forgetful), 1.0), (DCPO, 0.5)):
-        assert memory(rule)(earlier, torch.tensor(3.0)).mean.tolist() == [mean]
+    for rule, mean, visits in ((replace(DCPO, name="Mine", advantage=forgetful), 1.0, 1), (DCPO, 0.5, 2)):
+        history = memory(rule)(earlier, torch.tensor(3.0))
+        assert (history.mean.tolist(), history.visits.tolist()) == ([mean], [visits])
