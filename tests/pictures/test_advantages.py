@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DCPO, DR_GRPO, GRPO, LITE_PPO, MAX_RL, RLOO
+from rlviz.algorithms import DCPO, DR_GRPO, GRPO, LITE_PPO, MAX_RL, RFT, RLOO
 from rlviz.pictures.advantages import FEWER, GROUPS, POINTS, explore_advantages
 from rlviz.pictures.groups import memory
 from rlviz.pieces.advantages import PromptHistory
@@ -23,14 +23,17 @@ def is_close(share, expected, draws=GROUPS):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "p", "size"), [(GRPO, 0.8, 8), (LITE_PPO, 0.5, 2), (MAX_RL, 0.9, 4), (DCPO, 0.95, 4)]
+    ("algorithm", "p", "size"), [(GRPO, 0.8, 8), (LITE_PPO, 0.5, 2), (MAX_RL, 0.9, 4), (DCPO, 0.95, 4), (RFT, 0.2, 4)]
 )
-def test_exactly_the_all_equal_groups_are_dead(algorithm, p, size):
+def test_exactly_the_groups_of_equal_rewards_are_dead(algorithm, p, size):
+    def dead(q):  # RFT imitates right responses, also those of a group that is all right
+        return (1 - q) ** size + (q**size if algorithm is not RFT else 0)
+
     names = outputs(algorithm, success_rate=p, group_size=size)
-    assert is_close(names.one("dead_at"), p**size + (1 - p) ** size)
+    assert is_close(names.one("dead_at"), dead(p))
     assert names.array("dead").sum() == pytest.approx(names.one("dead_at"))
     for q, share in zip(POINTS, names.array("dead_share"), strict=True):
-        assert is_close(share, q**size + (1 - q) ** size, FEWER)
+        assert is_close(share, dead(q), FEWER)
     np.testing.assert_allclose(names.array("equal_share")[[0, 100, 200]], [1.0, 2 * 0.5**size, 1.0])
 
 
@@ -69,5 +72,6 @@ def test_a_memory_that_does_not_pool_sees_every_visit():
         return rewards - history.mean.unsqueeze(1), PromptHistory.empty(len(rewards)).after(rewards)
 
     earlier = torch.tensor([[[1.0, 1.0], [0.0, 0.0]]], dtype=torch.double)  # the latest visit first
-    for rule, mean in ((replace(DCPO, name="Mine", advantage=forgetful), 1.0), (DCPO, 0.5)):
-        assert memory(rule)(earlier, torch.tensor(3.0)).mean.tolist() == [mean]
+    for rule, mean, visits in ((replace(DCPO, name="Mine", advantage=forgetful), 1.0, 1), (DCPO, 0.5, 2)):
+        history = memory(rule)(earlier, torch.tensor(3.0))
+        assert (history.mean.tolist(), history.visits.tolist()) == ([mean], [visits])
