@@ -66,25 +66,6 @@ def test_the_bias_of_a_constant_offset():
         assert bias == pytest.approx(math.sqrt(sum(squares) / 5), abs=1e-12)
 
 
-def test_at_lambda_0_one_token_s_wiggle_is_the_next_token_s_error():
-    """A + V = V of the next token, or the reward itself, so the error of token t is e_{t+1}, and 0 for the last."""
-    curve = curve_of(tokens=6, wiggle=0.2)
-    errors = (curve("critic") - curve("value"))[1:]
-    assert errors.any() and curve("bias")[0] == pytest.approx(math.sqrt((errors**2).sum() / 6))
-    assert (curve("noise")[0], curve("bias")[-1]) == pytest.approx((0.0, 0.0), abs=1e-12)
-    np.testing.assert_allclose(curve("both"), np.hypot(curve("bias"), curve("noise")))
-
-
-@pytest.mark.parametrize("tokens", [4, 16])
-def test_the_noise_at_lambda_1_is_the_outcome_s(tokens):
-    """After t tokens the outcome's variance is V(1 − V). E[V²] is the chance that two futures that share the first t tokens both
-    end above 0: ¼ + asin(t/T) / 2π for a fair start. So the mean square is the mean over t of ¼ − asin(t/T) / 2π."""
-    squares = [0.25 - math.asin(t / tokens) / (2 * math.pi) for t in range(1, tokens + 1)]
-    assert curve_of(tokens=tokens)("noise")[-1] == pytest.approx(
-        math.sqrt(sum(squares) / tokens), rel=0.06
-    )  # 400 answers
-
-
 def test_two_tokens_by_hand():
     """Only token 1's credit has a future, λ(R − V₁), so the mean square is λ²/2 · E[V₁(1 − V₁)], with E = ¼ − asin(½)/2π = 1/6:
     noise = λ/√12. Under γ = .8 it hears γ of V₁, off by (1 − γ)V₁; E[V₁²] = ¼ + asin(½)/2π = ⅓, half of it over both tokens."""
