@@ -105,7 +105,7 @@ def at_moment(steps: Tensor, moment: Tensor, step: Tensor) -> dict[str, Tensor]:
         "right": torch.where(number <= done, right, torch.nan),
         "done": done,
         "right_now": right[done.long().reshape(1)][0],
-        "dead": torch.where(is_dead & (number[1:] <= done), -0.12, torch.nan),
+        "dead": torch.full_like(number[1:], -0.12).where(is_dead & (number[1:] <= done), torch.nan),
         "count": rewards.sum(),
         "before": right[at][0],
         "after": right[at + 1][0],
