@@ -3,20 +3,13 @@ from .advantages import explore_advantages as explore_advantages
 from .aggregation import explore_aggregation as explore_aggregation
 from .base import GREY as GREY, new_figure as new_figure, save_figure as save_figure
 from .bounds import explore_bounds as explore_bounds
-from .clip import (
-    clip_curve as clip_curve,
-    explore_clip as explore_clip,
-    plot_clip as plot_clip,
-    plot_clip_small_multiples as plot_clip_small_multiples,
-)
+from .clip import explore_clip as explore_clip
 from .coin import explore_coin as explore_coin
-from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
 from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
 from .explore import Explorer as Explorer
 from .gae import explore_gae as explore_gae
 from .idea import explorer as explorer
-from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve
 from .length import explore_length as explore_length
 from .loop import explore_loop as explore_loop
@@ -29,4 +22,3 @@ from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio
 from .sampling import explore_sampling as explore_sampling
 from .walk import explore_walk as explore_walk
-from .weights import plot_token_weights as plot_token_weights, token_weights as token_weights

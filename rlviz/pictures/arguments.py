@@ -174,7 +174,7 @@ class Arguments:
             elif name in own or name in changed:
                 numbers = value if isinstance(value, list) else [value]
                 words = ", ".join(one if isinstance(one, str) else formatted(one, "g") for one in numbers)
-                parts.append(f"{control.label} {words}")
+                parts.append(f"{control.label or name} {words}")
         return " · ".join(parts)
 
 

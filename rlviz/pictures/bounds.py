@@ -14,14 +14,13 @@ from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Area, Axis, Beside, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
-from rlviz.pictures.clip import is_per_token
+from rlviz.pictures.clip import LOOKS, is_per_token
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.training import TrainSettings
 from rlviz.types import Batch, ResponseRecord, StepRecord
 
 LEAST_PROB = 1e-4
-RARE = 0.1
 FAR = 130.0  # stands for ∞ in a line, out of sight
 AXES = {  # end of an axis → where it is on linear and on logarithmic axes
     "left": (0.0, LEAST_PROB),
@@ -30,6 +29,7 @@ AXES = {  # end of an axis → where it is on linear and on logarithmic axes
     "ratio_bottom": (0.0, 0.3),
     "ratio_top": (3.0, 13.0),
 }
+Run = str | os.PathLike[str] | Sequence[StepRecord]
 
 
 def limits_tokens(algorithm: Algorithm) -> bool:
@@ -48,91 +48,71 @@ def check_limits_tokens(algorithm: Algorithm) -> None:
         )
 
 
-def records_of(run: str | os.PathLike[str] | Sequence[StepRecord] | None) -> Sequence[StepRecord] | None:
-    """Return the records of a run, read from its folder where a path is given."""
-    if not isinstance(run, str | os.PathLike):
-        return run
-    from rlviz.training import RunFolder  # which a picture without a run does not wait for
+def recorded_responses(run: Run) -> list[ResponseRecord]:
+    """Return the responses of a run, or of its folder, whose tokens were recorded. Raises ValueError when there are none."""
+    if isinstance(run, str | os.PathLike):
+        from rlviz.training import RunFolder  # which a picture without a run does not wait for
 
-    return RunFolder.open(run).records()
-
-
-def responses_of(run: str | os.PathLike[str] | Sequence[StepRecord]) -> tuple[ResponseRecord, ...]:
-    """Return the responses of a run whose tokens were recorded. Raises ValueError when there are none."""
-    records = records_of(run) or ()
-    found = tuple(r for record in records for group in record.groups for r in group.responses if r.tokens)
-    if not found:
+        run = RunFolder.open(run).records()
+    responses = [r for record in run for group in record.groups for r in group.responses if r.tokens]
+    if not responses:
         every = TrainSettings().details_every
         raise ValueError(
-            f"run: none of its {len(records)} steps recorded tokens, as every {every}th does unless details_every says "
+            f"run: none of its {len(run)} steps recorded tokens, as every {every}th does unless details_every says "
             f"otherwise; train for {every} steps or more, or with TrainSettings(details_every=1)"
         )
-    return found
+    return responses
 
 
-def tokens_of(run: str | os.PathLike[str] | Sequence[StepRecord] | None) -> dict[str, Any]:
+def token_data(run: Run | None) -> dict[str, Any]:
     """Return a run's recorded tokens as data, [responses, tokens] with NaN behind each: probabilities and advantages.
 
-    Without a run there are some that are nowhere.
+    Without a run all are NaN.
     """
-    responses = [] if run is None else [[t for t in each.tokens if not t.observed] for each in responses_of(run)]
-    shape = (
-        max(5, len(responses)),
-        max(7, *map(len, responses), 0),
-    )  # sizes that a program can change are none of 0 or 1
-    data = {name: torch.full(shape, math.nan, dtype=torch.double) for name in ("old_prob", "new_prob", "advantage")}
-    for row, tokens in enumerate(responses):
-        for name, values in data.items():
-            values[row, : len(tokens)] = torch.tensor([getattr(token, name) for token in tokens], dtype=torch.double)
-    named = dict(zip(("tokens_old", "tokens_new", "tokens_A"), data.values(), strict=True))
-    return {**named, "has_run": float(run is not None)}
+    responses = [] if run is None else recorded_responses(run)
+    rows = [[token for token in response.tokens if not token.observed] for response in responses]
+    shape = max(5, len(rows)), max(7, *map(len, rows), 0)  # sizes that a program can change are none of 0 or 1
+    data: dict[str, Any] = {"has_run": float(run is not None)}
+    for name, field in {"tokens_old": "old_prob", "tokens_new": "new_prob", "tokens_A": "advantage"}.items():
+        data[name] = torch.full(shape, math.nan, dtype=torch.double)
+        for values, tokens in zip(data[name], rows, strict=False):
+            values[: len(tokens)] = torch.tensor([getattr(token, field) for token in tokens], dtype=torch.double)
+    return data
 
 
 def bounds(algorithm: PolicyGradient) -> Curve:
-    """Return the curve: the limits on the ratio, lower asked for A < 0 and upper for A > 0, the signs that they cut.
+    """Return the curve: the limits on the ratio, the lower one for A < 0 and the upper one for A > 0, and what they cut.
 
     Which of a run's tokens are clipped is for this algorithm to say, whichever trained them.
     """
-    own = algorithm.without_kl()
+    plain = algorithm.without_kl()
 
     def curve(
         old_prob: Tensor, scale: Tensor, tokens_old: Tensor, tokens_new: Tensor, tokens_A: Tensor, **widths: Tensor
     ) -> dict[str, Tensor]:
-        rule = with_tensors(own, widths)
+        rule = with_tensors(plain, widths)
         rare = torch.exp(torch.arange(90, dtype=torch.double) / 89 * -math.log(LEAST_PROB)) * LEAST_PROB
         common = (torch.arange(50, dtype=torch.double) + 1) / 50
-        q = torch.cat([rare, common, old_prob.reshape(1), torch.ones(1, dtype=torch.double)])
-        grid = q[:140].sort().values
-        limits = [_limits(rule, values) for values in (grid, q[140:])]
-        (lower, upper), (ends_low, ends_high) = limits
-        low, high = ends_low[0], ends_high[0]
-        cuts = _cuts(rule, old_prob, low, high)
-        up_to = high * old_prob
-        flags = {
-            "held": (low > 0) | (up_to < 1),
-            "endless": torch.isinf(high),
-            "beyond": ~torch.isinf(high) & (up_to >= 1),
-            "inside": up_to < 1,
-        }
-        flags |= {"cut_there": flags["held"] & cuts, "not_cut": flags["held"] & ~cuts}
+        q = torch.cat([rare, common]).sort().values
+        (lower, upper), (low, high) = (_limits(rule, probs) for probs in (q, torch.stack([old_prob, old_prob * 0 + 1])))
+        cuts_low, cuts_high = _cuts(rule, old_prob, low[0], high[0])
+        ends = torch.stack([low[0], high[0].clamp(max=FAR)])
         return {
-            "q": grid,
+            "q": q,
             "lower": lower,
             "upper": upper.clamp(max=FAR),
-            "low_prob": lower * grid,
-            "high_prob": (upper * grid).clamp(max=FAR),
+            "low_prob": lower * q,
+            "high_prob": (upper * q).clamp(max=FAR),
             **{name: linear + (log - linear) * (scale > 0).double() for name, (linear, log) in AXES.items()},
-            **{f"has_{name}": old_prob * 0 + (name in widths) for name in WIDTHS},
-            "low_at": low,
-            "high_at": high,
+            "low_at": low[0],
+            "high_at": high[0],
             "ends_q": old_prob.expand(2),
-            "ends_prob": torch.stack([low, high.clamp(max=FAR)]) * old_prob,
-            "ends_ratio": torch.stack([low, high.clamp(max=FAR)]),
-            "down_to": low * old_prob,
-            "up_to": up_to,
-            "low_at_1": ends_low[1],
-            "high_at_1": ends_high[1],
-            **flags,
+            "ends_prob": ends * old_prob,
+            "ends_ratio": ends,
+            "down_to": torch.where(cuts_low, low[0] * old_prob, 0.0),
+            "up_to": torch.where(cuts_high, high[0] * old_prob, torch.inf).clamp(max=1.0),
+            "low_at_1": low[1] * (1.0 if "eps_low" in widths else math.nan),
+            "high_at_1": high[1] * (1.0 if "eps_high" in widths else math.nan),
             **_tokens(rule, tokens_old, tokens_new, tokens_A),
         }
 
@@ -147,138 +127,104 @@ def _limits(rule: PolicyGradient, old_prob: Tensor) -> tuple[Tensor, Tensor]:
     return lower.flatten().clamp(min=0.0), upper.flatten()
 
 
-def _cuts(rule: PolicyGradient, old_prob: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return whether a bad token below the lower limit, or a good one above the upper one, has its gradient cut."""
+def _cuts(rule: PolicyGradient, old_prob: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether the gradient is cut of a bad token just below the lower limit, and of a good one just above the upper."""
     ratio = torch.stack([low * 0.99, high * 1.01]).reshape(-1, 1, 1)
-    is_some = (ratio > 0) & torch.isfinite(ratio)
-    ratio = torch.where(is_some, ratio, 1.0)
+    exists = (ratio > 0) & torch.isfinite(ratio)
     signs = (torch.arange(2, dtype=torch.double) * 2 - 1).reshape(-1, 1, 1)
     old_logp = old_prob.log().expand(ratio.shape)
-    part = rule.objective(old_logp + ratio.log(), Batch(old_logp, signs, torch.ones_like(ratio, dtype=torch.bool)))
-    cut_low, cut_high, _ = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
-    return ((cut_low | cut_high) & is_some).any()
+    logp = old_logp + torch.where(exists, ratio, 1.0).log()
+    part = rule.objective(logp, Batch(old_logp, signs, torch.ones_like(ratio, dtype=torch.bool)))
+    cut = torch.stack(is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)).any(0) & exists
+    return cut[0, 0, 0], cut[1, 0, 0]
 
 
 def _tokens(rule: PolicyGradient, old: Tensor, new: Tensor, advantages: Tensor) -> dict[str, Tensor]:
-    """Return a run's tokens: their ratios, and which of them are clipped."""
+    """Return the ratios of a run's tokens, and which of them are clipped."""
     mask = ~old.isnan()
-    logp, old_logp, A = (
-        values.masked_fill(~mask, fill).unsqueeze(0)
-        for values, fill in ((new.log(), 0.0), (old.log(), 0.0), (advantages, 0.0))
-    )
+    logp, old_logp, A = (values.masked_fill(~mask, 0.0).unsqueeze(0) for values in (new.log(), old.log(), advantages))
     part = rule.objective(logp, Batch(old_logp, A, mask.unsqueeze(0)))
-    low, high, dual = (
-        cut.squeeze(0) & mask for cut in is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
-    )
-    high, cut = high | dual, low | high | dual
+    cut = torch.stack(is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)).any(0)[0] & mask
     return {
-        "tokens_ratio": part.ratio.squeeze(0).masked_fill(~mask, math.nan).clamp(max=FAR),
+        "tokens_ratio": part.ratio[0].masked_fill(~mask, math.nan).clamp(max=FAR),
         "tokens_cut": cut.double(),
         "tokens_free": (mask & ~cut).double(),
-        "tokens_count": mask.double().sum(),
-        "cut_low": low.double().sum(),
-        "cut_high": high.double().sum(),
-        "rare_count": (mask & (old < RARE)).double().sum(),
-        "rare_cut": (cut & (old < RARE)).double().sum(),
     }
 
 
-def _panel(title: str, y: str, what: str, low: str, high: str) -> Panel:
-    """Return a panel: the band between the limits as one quantity, others' limits as lines, a run's tokens."""
-    looks = (("green", "5 2 1 2"), ("ink", "1 2"), ("purple", "7 3"))
-    others = tuple(
+def _panel(title: str, label: str, what: str, low: str, high: str, *extra: Rule, at: str) -> Panel:
+    """Return a panel: the band between the limits as one quantity, other algorithms' limits as lines, a run's tokens."""
+    beside = (
         Line(
-            f"b{i}_q",
-            f"b{i}_{name}",
-            dash,
-            2,
-            colour=colour,
-            when=f"b{i}_q",
-            label=f"{{b{i}_name}}",
-            direct=name == high,
+            f"b{i}_q", f"b{i}_{name}", dash, colour=colour, when=f"b{i}_q", label=f"{{b{i}_name}}", direct=name == high
         )
-        for i, (colour, dash) in enumerate(looks, start=1)
+        for i, (colour, dash) in enumerate(LOOKS, start=1)
         for name in (low, high)
     )
-    tokens: dict[str, Any] = {
-        "when": "has_run",
-        "x": "tokens_old",
-        "y": "tokens_ratio" if what == "ratio" else "tokens_new",
-    }
-    ends = (("low_at_1", "eps_low"), ("high_at_1", "eps_high")) if what == "ratio" else ()
+    tokens: dict[str, Any] = {"x": "tokens_old", "y": f"tokens_{'new' if what == 'prob' else what}", "when": "has_run"}
     return Panel(
         title,
         Axis("old probability", "left", 1, log="scale=log"),
-        Axis(y, f"{what}_bottom", f"{what}_top", log="scale=log"),
+        Axis(label, f"{what}_bottom", f"{what}_top", log="scale=log"),
         (
             Area("q", low, high, label="pushed either way"),
             Line("q", low),
             Line("q", high, label="{name}", direct=True),
             Rule(1.0, axis="y", dash="", width=1, colour="ink"),
-            *others,
+            *beside,
             Rule("old_prob", dash="6 2 1 2", width=1.5, colour="ink", drag="old_prob"),
-            Points("ends_q", f"ends_{what}", colour="ink", size=9, label="at {old_prob}"),
+            Points("ends_q", f"ends_{what}", colour="ink", size=9, label=at),
             Points(**tokens, size=4, colour="grey", where="tokens_free", label="token of the run"),
             Points(**tokens, shape="x", size=8, colour="vermilion", where="tokens_cut", label="clipped token"),
-            *(Rule(at, axis="y", dash="1 5", width=1, drag=width, when=f"has_{width}") for at, width in ends),
+            *extra,
         ),
     )
 
 
-_RANGE = "(ratio {low_at:r} to {high_at:r})"
 BOUNDS = Picture(
     title="How far is a token pushed, common or rare?",
-    look="Drag the old probability to a rare token.",
-    notice=(
-        "Fixed limits on the ratio leave a rare token almost no room: ±20 % of a small probability is next to nothing. "
-        "Compare DCPO's band, which is widest for rare tokens, with DAPO's."
-    ),
+    look="Drag the old probability from a rare token to a common one.",
+    notice="Fixed limits on the ratio leave a rare token almost no room; DCPO's band is widest there. Beyond a limit the "
+    "gradient is cut, but a large step may still carry the token there.",
     alt="Two graphs against a token's old probability: left the band of new probabilities inside which the gradient pushes "
     "it either way, right the limits on its ratio.",
     panels=(
-        _panel("How far the gradient pushes a token", "new probability", "prob", "low_prob", "high_prob"),
-        _panel("The same as limits on the ratio", "ratio", "ratio", "lower", "upper"),
+        _panel(
+            "How far the gradient pushes a token",
+            "new probability",
+            "prob",
+            "low_prob",
+            "high_prob",
+            at="limits at {old_prob}",
+        ),
+        _panel(
+            "The same as limits on the ratio",
+            "ratio",
+            "ratio",
+            "lower",
+            "upper",
+            Rule("low_at_1", axis="y", dash="1 5", width=1, drag="eps_low", when="low_at_1"),
+            Rule("high_at_1", axis="y", dash="1 5", width=1, drag="eps_high", when="high_at_1"),
+            at="limits {low_at:r} and {high_at:r}",
+        ),
     ),
     controls={
         "old_prob": Slider(
-            value=0.1,
+            value=0.01,
             stops=(1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
             label="old probability",
             plays=True,
         ),
-        "scale": Choice({"linear": "linear", "log": "log"}, "linear", "axes"),
+        "scale": Choice({"linear": "linear", "log": "log"}, "log", "axes"),
         "beside": Beside(3, value=(DAPO.name,)),
     },
     conclusion=(
         Say(
-            "{name}: a token of old probability {old_prob} is pushed down to {down_to:.3g} and up to {up_to:.3g}.",
-            "inside",
+            "{name} pushes a token of probability {old_prob} down to {down_to:.3g} and up to {up_to:.3g}; {b1_name} to "
+            "{b1_down_to:.3g} and {b1_up_to:.3g}.",
+            "b1_up_to",
         ),
-        Say("{name}: a token of old probability {old_prob} is pushed down to {down_to:.3g} and up as far as it goes."),
-    ),
-    says=(
-        Say("Its ratio may go from {low_at:r} to {high_at:r}.", "inside"),
-        Say(f"There is no upper limit {_RANGE}.", "endless"),
-        Say(f"The upper limit {{up_to:.3g}} lies beyond probability 1 {_RANGE}.", "beyond"),
-        Say(
-            "Beyond that its gradient is cut; a large step, or other tokens' gradients, may still carry it there.",
-            "cut_there",
-        ),
-        Say("But its surrogate cuts no gradient there: these limits hold nothing back.", "not_cut"),
-        *(
-            Say(f"Under {{b{i}_name}} it is pushed down to {{b{i}_down_to:.3g}} and {up}.", f"b{i}_{flag}")
-            for i in (1, 2, 3)
-            for flag, up in (
-                ("inside", f"up to {{b{i}_up_to:.3g}}"),
-                ("beyond", "up as far as it goes"),
-                ("endless", "up as far as it goes"),
-            )
-        ),
-        Say(
-            "Of the run's {tokens_count:d} recorded tokens {name} clips {cut_low:d} below and {cut_high:d} above; of the "
-            "{rare_count:d} with old probability under 0.1 it clips {rare_cut:d}.",
-            "has_run",
-        ),
+        Say("{name} pushes a token of probability {old_prob} down to {down_to:.3g} and up to {up_to:.3g}."),
     ),
 )
 
@@ -287,11 +233,12 @@ explore_bounds = explorer(
     BOUNDS,
     bounds,
     algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, check=check_limits_tokens),
-    fixed={"run": tokens_of},
+    fixed={"run": token_data},
     free=True,
     named={
+        "a rare token": {},
+        "a common token": {"old_prob": 0.9},
+        "linear axes": {"scale": "linear", "old_prob": 0.1},
         "GRPO": {"algorithm": GRPO, "beside": ()},
-        "DAPO, clip-higher": {"algorithm": DAPO, "beside": (GRPO,)},
-        "DCPO, a rare token": {"beside": (GRPO,), "scale": "log", "old_prob": 0.01},
     },
 )

@@ -252,7 +252,7 @@ def test_a_slider_moves_the_picture_and_back_again(page: Page) -> None:
     picture.get_by_label("ε high").first.focus()
     for _ in range(PRESSES):
         page.keyboard.press("ArrowRight")
-    picture.locator(".rlviz-said", has_text="until its ratio is 1.25").wait_for()
+    picture.locator(".rlviz-said", has_text="above ratio 1.25").wait_for()
     assert picture.locator("svg").first.inner_html() != start
     for _ in range(PRESSES):
         page.keyboard.press("ArrowLeft")
@@ -283,10 +283,10 @@ def test_dragging_asks_the_kernel_nothing_and_letting_go_tells_it(page: Page) ->
 def test_a_rule_that_cannot_be_traced_is_computed_by_the_kernel(page: Page) -> None:
     cell = cell_with(page, "explore_clip(mine)")
     cell.get_by_text("The kernel computes this rule at each move").first.wait_for()
-    cell.get_by_text("<b>Mine</b> pushes a good token up until its ratio is 1.10").first.wait_for()
+    cell.get_by_text("<b>Mine</b> stops a good token above ratio 1.10").first.wait_for()
     cell.get_by_label("old probability").first.focus()
     page.keyboard.press("Home")
-    cell.get_by_text("<b>Mine</b> pushes a good token up until its ratio is 1.40").first.wait_for()
+    cell.get_by_text("<b>Mine</b> stops a good token above ratio 1.40").first.wait_for()
     assert cell.locator(".rlviz-picture b").count() == 0  # a name stays text
 
 

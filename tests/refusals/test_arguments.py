@@ -11,11 +11,7 @@ import pytest
 
 from rlviz import DAPO, GRPO, Contender, compare
 from rlviz.interop import explain_config, to_trl
-from rlviz.pictures.clip import clip_curve
-from rlviz.pictures.difficulty import difficulty_curve
-from rlviz.pictures.importance import importance_curve
 from rlviz.pictures.kl import kl_curve
-from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.mismatch import MaskedWeight
 from rlviz.runs.watching import watch
 from rlviz.tabular import TableTask, good_actions, rare_good_action, train_table
@@ -61,7 +57,6 @@ UPDATE = call(update, reward_model, PAIRS)
 TABLE = call(train_table, GRPO)
 TASK = call(TableTask, success=(0.0, 1.0))
 COMPARE = call(compare, [Contender("GRPO", GRPO, SHORT)], "chain", seeds=1, out="out")
-CLIP = call(clip_curve, GRPO, advantage=1.0)
 KL = call(kl_curve, GRPO)
 # function, names of its arguments that are whole numbers of at least 1
 COUNTS = (
@@ -103,13 +98,6 @@ RANGES = (
     (KL, "apart", -0.1, 10.5),
     (KL, "weight", -0.1, 1.1),
     (KL, "distance", 0.0, math.inf),
-    (CLIP, "advantage", 0),
-    (CLIP, "old_prob", 0.0, 1.5),
-    (CLIP, "max_ratio", 0.0),
-    (CLIP, "points", 1),
-    (call(difficulty_curve, GroupAdvantage()), "group_size", 1),
-    (importance_curve, "old_prob", 0.0, 1.0),
-    (importance_curve, "samples", 0),
     (good_actions, "good", 0, 20),
     (rare_good_action, "start", 0.0, 1.0),
     (TASK, "start", (0.5, 0.6), (1.0,), "even"),

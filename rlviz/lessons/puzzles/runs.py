@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlviz.algorithms import DCPO, DPO, GRPO, GSPO, PPO, RLOO
 from rlviz.lessons.puzzles import Unlabelled, read_choices
 from rlviz.pictures.base import dress, new_figure
-from rlviz.pictures.weights import token_weights
 from rlviz.pieces.aggregation import sequence_sum
 from rlviz.pieces.kl import KLInLoss, k1
 from rlviz.pieces.preference import LengthNormalized
@@ -233,7 +233,7 @@ which_mean: the weights of one rule
 """)
 def weights_of_one_rule() -> Figure:
     lengths = [2, 4, 8]
-    rows = token_weights(sequence_sum, lengths)
+    rows = sequence_sum(torch.arange(max(lengths)) < torch.tensor(lengths).view(1, -1, 1))[0]
     figure = new_figure(11, 4.2)
     for ax, words, values in zip(
         figure.subplots(1, 2),
