@@ -69,16 +69,14 @@ def by_loops(eps=0.2, lr=2.5):
 def test_forty_steps_by_loops():
     right, dead = by_loops()
     names = numbers(step=STEPS)
-    assert names.array("right") == pytest.approx(
-        np.array(right), abs=2e-3
-    )  # the library adds another trifle to the std
+    assert names.array("right") == pytest.approx(np.array(right), abs=1e-9)
     assert right[0] == pytest.approx(19 / 125) and right[-1] > 0.8
     assert np.isfinite(names.array("dead")).tolist() == dead
-    assert [names.one(name) for name in ("before", "after")] == pytest.approx(right[-2:], abs=2e-3)
+    assert [names.one(name) for name in ("before", "after")] == pytest.approx(right[-2:], abs=1e-9)
     # the second group is dead: it says so, and moves nothing
     explorer = explore_loop(step=2)
     assert dead[1] and "every A is 0" in explorer.conclusion and not explorer.names().array("push").any()
-    assert explorer.names().one("before") == explorer.names().one("after") == pytest.approx(right[1], abs=2e-3)
+    assert explorer.names().one("before") == explorer.names().one("after") == pytest.approx(right[1], abs=1e-9)
 
 
 def test_nothing_is_in_sight_before_it_happens():
