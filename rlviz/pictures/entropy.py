@@ -135,7 +135,9 @@ def data(algorithm: GroupPolicyGradient, reward: str) -> dict[str, Any]:
     """Return what a reward gives: the table before training, which actions are right, and the recipes of chance."""
     task, groups, good = REWARDS[reward]
     actions = len(task.success)
-    start = torch.zeros(1, actions) if task.start is None else torch.tensor(task.starts, dtype=torch.double).log()
+    start = torch.zeros(1, actions, dtype=torch.double)
+    if task.start is not None:
+        start = torch.tensor(task.starts, dtype=torch.double).log()
     is_good = [float(action in good) for action in range(actions)]
     return {
         "start": start.expand(task.positions, actions),

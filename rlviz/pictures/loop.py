@@ -105,7 +105,7 @@ def at_moment(steps: Tensor, moment: Tensor, step: Tensor) -> dict[str, Tensor]:
         "right": torch.where(number <= done, right, torch.nan),
         "done": done,
         "right_now": right[done.long().reshape(1)][0],
-        "dead": torch.where(is_dead & (number[1:] <= done), -0.12, torch.nan),
+        "dead": torch.full_like(number[1:], -0.12).where(is_dead & (number[1:] <= done), torch.nan),
         "count": rewards.sum(),
         "before": right[at][0],
         "after": right[at + 1][0],
@@ -148,7 +148,7 @@ LOOP = Picture(
                 _DIGITS,
                 Text("probs", "number_at", "row", "right", colour="grey", where="typed"),
             ),
-            tall=0.6,
+            tall=0.5,
         ),
         Panel(
             f"2 · Compare: right is a sum of {SUM}",
@@ -169,7 +169,7 @@ LOOP = Picture(
                 Text("A", 0.4, 1.4, when="has_advantages"),
                 *(Text(f"{{A_{i}:+.2f}}", i + 1.0, 1.4, when="has_advantages") for i in range(GROUP)),
             ),
-            tall=0.6,
+            tall=0.5,
         ),
         Panel(
             "3 · Push each token by its A; its ratio",
@@ -183,7 +183,7 @@ LOOP = Picture(
                 Points("sign_at", "row", "v", 6, colour="vermilion", where="is_down", label="down"),
                 Points("sign_at", "row", "x", 6, colour="ink", where="is_cut", label="cut: past the limit"),
             ),
-            tall=0.6,
+            tall=0.5,
         ),
         Panel(
             "4 · Repeat with the new policy",
@@ -195,7 +195,7 @@ LOOP = Picture(
                 Line("number", "right"),
                 Points("done", "right_now", size=10),
             ),
-            tall=0.6,
+            tall=0.5,
         ),
     ),
     controls={
@@ -217,8 +217,8 @@ LOOP = Picture(
     },
     conclusion=(
         Say(
-            f"In step {{step:d}} of {STEPS}, {{count:d}} of {GROUP} responses are right, and {UPDATES} updates by {{name}} move "
-            "the probability of a right response from {before:.3f} to {after:.3f}.",
+            f"In step {{step:d}} of {STEPS}, {{count:d}} of {GROUP} responses are right, and {{name}} moves P(right) from "
+            "{before:.3f} to {after:.3f}.",
             "learns",
         ),
         Say(

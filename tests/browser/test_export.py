@@ -100,7 +100,11 @@ def test_it_is_saved_as_it_is_with_its_title_and_what_is_on_show(
     image = Image.open(io.BytesIO(picture.path().read_bytes())).convert("RGB")
     size = re.search(r'<svg[^>]* width="(\d+)" height="(\d+)"', text)
     assert size and image.size == (2 * int(size[1]), 2 * int(size[2]))
-    assert image.getpixel((2, 2)) == (255, 255, 255) and len(image.getcolors(1 << 24) or []) > 50
+    colours = {colour for _, colour in image.getcolors(1 << 24) or []}
+    assert image.getpixel((2, 2)) == (255, 255, 255) and colours >= {
+        (0, 114, 178),
+        (127, 127, 127),
+    }  # blue lines, grey rules
 
 
 def test_a_link_opens_the_picture_as_it_is_and_what_is_out_of_range_in_it_is_left(opened: Callable[..., Page]) -> None:
@@ -119,8 +123,12 @@ def test_a_setting_is_pinned_beside_and_stays_while_the_sliders_move(opened: Cal
     menu = tab.locator(".rlviz-beside select")
     assert menu.locator("option").nth(1).inner_text() == "pin GRPO, ε high 0.5"
     menu.select_option(index=1)
+    lines = "[...document.querySelectorAll('.rlviz-area path')].filter((one) => one.checkVisibility())"
+    line = f"{lines}.find((one) => one.getAttribute('stroke-dasharray') === '5 2 1 2').getAttribute('d')"
+    before, main = tab.evaluate(line), tab.evaluate(f"{lines}.map((one) => one.getAttribute('d')).join()")
     slider = tab.get_by_role("slider", name="ε high").first
     slider.press("Home")
+    assert tab.evaluate(line) == before and tab.evaluate(f"{lines}.map((one) => one.getAttribute('d')).join()") != main
     assert tab.locator(".rlviz-chip").inner_text().replace("\n", "").startswith("GRPO, ε high 0.5")
     call = tab.evaluate("document.querySelector('code').textContent")
     assert call == "explore_clip(eps_high=0.01, beside=(GRPO.with_parameters(eps_high=0.5),))"

@@ -1,15 +1,15 @@
-"""A table that trains in the page is train_table's, replica by replica, and words and graphs follow it."""
+"""A table that trains in the page is train_table's, replica by replica; and what its sentence says."""
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, DR_GRPO, FORKING_TOKENS, GRPO, LITE_PPO
+from rlviz.algorithms import DAPO, DCPO, FORKING_TOKENS, GRPO, LITE_PPO
 from rlviz.page.tracing import evaluate
-from rlviz.pictures.entropy import LEVELS, REPLICAS, REWARDS, STEPS, at_levels, data, entropy_curve, explore_entropy
+from rlviz.pictures.entropy import LEVELS, REPLICAS, REWARDS, STEPS, Training, data, explore_entropy
+from rlviz.pictures.table import at_levels
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
 from rlviz.tabular import train_table
@@ -17,28 +17,15 @@ from rlviz.tabular import train_table
 PLAIN = {"lr": 0.5, "updates_per_rollout": 4, "temperature": 1.0, "entropy_weight": 0.0, "kl_weight": 0.0}
 
 
-def chance(seed, lesson, group_size):
+def chance(seed, reward, group_size):
     """Return what train_table's generator gives in its order: each step the actions' draws, then the rewards'."""
-    generator, positions = torch.Generator().manual_seed(seed), lesson.task.positions
+    generator, (task, groups, _) = torch.Generator().manual_seed(seed), REWARDS[reward]
     draws, luck = [], []
     for _ in range(STEPS):
-        shape = (REPLICAS, positions * lesson.groups, group_size)
+        shape = (REPLICAS, task.positions * groups, group_size)
         draws.append(torch.rand(shape, generator=generator, dtype=torch.double))
-        luck.append(torch.rand(REPLICAS, lesson.groups, group_size, generator=generator, dtype=torch.double))
+        luck.append(torch.rand(REPLICAS, groups, group_size, generator=generator, dtype=torch.double))
     return {"draws": torch.stack(draws), "luck": torch.stack(luck)}
-
-
-def outputs(algorithm, reward, group_size=8, seed=0, step=7, **settings):
-    given = {"group_size": group_size, "step": step, **PLAIN, **settings}
-    parts = {**data(algorithm, reward), **chance(seed, REWARDS[reward], group_size)}
-    return {
-        n: v.numpy()
-        for n, v in evaluate(entropy_curve(algorithm, reward), {**own(algorithm), **given, **parts}).items()
-    }
-
-
-def own(algorithm):
-    return {name: number[0] for name, number in explore_entropy.idea.algorithms.own(algorithm).items()}
 
 
 @pytest.mark.parametrize(
@@ -49,19 +36,24 @@ def own(algorithm):
         (LITE_PPO, "rare good", {"entropy_weight": 0.03}),  # its std is over all of a replica's groups
         (FORKING_TOKENS, "2 positions, both good", {"group_size": 5, "updates_per_rollout": 2}),
     ],
-    ids=lambda each: getattr(each, "name", None),
+    ids=lambda value: getattr(value, "name", None),
 )
 def test_the_curve_is_the_table_s_run(algorithm, reward, settings):
-    got = outputs(algorithm, reward, **settings)
-    lesson, others = REWARDS[reward], {**PLAIN, "group_size": 8, **settings}
-    kl_weight = others.pop("kl_weight")
+    settings, (task, groups, _) = {**PLAIN, "group_size": 8, **settings}, REWARDS[reward]
+    widths = {name: number[0] for name, number in explore_entropy.idea.algorithms.own(algorithm).items()}
+    chances = chance(0, reward, settings["group_size"])
+    table = {name: data(algorithm, reward)[name] for name in ("start", "success")}
+    got = evaluate(Training(algorithm), {**widths, "step": 7, **settings, **table, **chances})
+    got = {name: value.numpy() for name, value in got.items()}
+    kl_weight = settings.pop("kl_weight")
     rule = replace(algorithm, kl=KLInLoss(beta=kl_weight) if kl_weight else None, aggregate=token_mean)
-    run = train_table(rule, lesson.task, steps=STEPS, groups=lesson.groups, replicas=REPLICAS, seed=0, **others)
+    run = train_table(rule, task, steps=STEPS, groups=groups, replicas=REPLICAS, seed=0, **settings)
     assert np.ptp(run.entropy[:, -1]) > 0.01  # replicas have lives of their own
     for name, values in {"entropy": run.entropy, "accuracy": run.accuracy}.items():
         np.testing.assert_allclose(got[name], values.mean(0), rtol=1e-11)
         np.testing.assert_allclose(got[f"{name}_low"], np.percentile(values, 10, axis=0), rtol=1e-11)
         np.testing.assert_allclose(got[f"{name}_high"], np.percentile(values, 90, axis=0), rtol=1e-11)
+        np.testing.assert_allclose(got[f"{name}_now"], values[:, 7].mean(), rtol=1e-11)
     np.testing.assert_allclose(got["probs"], run.probabilities[0, 7, 0, 0], rtol=1e-11)
     at = np.array([run.entropy_at_accuracy(level) for level in LEVELS])
     known = (np.isfinite(at).mean(1) >= 0.5) & (run.accuracy[:, 0].max() < LEVELS)
@@ -71,18 +63,13 @@ def test_the_curve_is_the_table_s_run(algorithm, reward, settings):
 
 def test_entropy_at_an_accuracy_by_hand():
     """Two replicas, three steps. The first passes .5 between accuracies .3 and .6, two thirds of the way from 2 nats to 1."""
-    left = torch.tensor([[3.0, 3.0], [2.0, 2.5], [1.0, 2.0]], dtype=torch.double)
+    nats = torch.tensor([[3.0, 3.0], [2.0, 2.5], [1.0, 2.0]], dtype=torch.double)
     right = torch.tensor([[0.1, 0.1], [0.3, 0.2], [0.6, 0.4]], dtype=torch.double)
     levels = torch.tensor([0.05, 0.2, 0.5, 0.65], dtype=torch.double)
-    at = at_levels(left, right, levels).numpy()
+    at = at_levels(nats, right, levels).numpy()
     assert np.isnan(at[0]) and np.isnan(at[3])  # both begin above it; none gets there
     # .2: halfway from 3 to 2 nats, and at the second's 2.5; .5: the first alone, which is half of them
     np.testing.assert_allclose(at[1:3], [2.5, 4 / 3])
-
-
-def test_aggregations_that_only_scale_make_no_difference():
-    other = outputs(DR_GRPO.with_parameters(scale="group_std"), "3 good of 20")
-    np.testing.assert_allclose(outputs(GRPO, "3 good of 20")["entropy"], other["entropy"], rtol=1e-9)
 
 
 def test_a_piece_of_one_s_own_trains_too_and_is_traced_once(monkeypatch):
@@ -104,24 +91,22 @@ def test_a_piece_of_one_s_own_trains_too_and_is_traced_once(monkeypatch):
     )
 
 
-def test_words_follow_the_numbers():
-    explorer = explore_entropy(DAPO, beside=(), step=0)
-    assert (
-        explorer.conclusion == "At step 0 DAPO's entropy is 3.00 nats, 3.00 at first, at accuracy 0.15."
-    )  # ln 20, 3 of 20
-    assert "At step 0 of the replica shown the likeliest action is 1, with 0.05." in explorer.caption  # uniform over 20
-    explorer.set(reward="random", beside=(DCPO,))
-    assert "nothing can be learned" in explorer.caption and "first reaches" not in explorer.caption
-    assert explorer.names().holds("nowhere") and "; DCPO: 3.00, at 0.50." in explorer.conclusion
-    explorer.set(reward="rare good")
-    # −.98 ln .98 − .02 ln .02 nats
+def test_at_first_one_collapses_and_another_keeps_all_good_actions_at_the_same_accuracy():
+    names = explore_entropy().names()
+    assert names.one("accuracy_now") > 0.95 and names.one("b1_accuracy_now") > 0.95
+    # three equally likely actions have ln 3 = 1.10 nats, one has none
+    assert names.one("entropy_now") < 0.3 and names.one("b1_entropy_now") > 0.9
+
+
+@pytest.mark.parametrize(("reward", "nats", "accuracy"), [("3 good of 20", 2.9957, 0.15), ("rare good", 0.0980, 0.116)])
+def test_the_sentence_is_true_where_entropy_rises_and_before_anything_is_learned(reward, nats, accuracy):
+    """ln 20 and 3/20; −.98 ln .98 − .02 ln .02 and .98 · .1 + .02 · .9. Entropy may rise: no sentence may call it a rest."""
+    explorer = explore_entropy(DAPO, reward=reward, step=0)
+    begun = f"From {nats:.2f} nats DAPO's entropy goes to"
+    assert explorer.conclusion.startswith(
+        f"{begun} {nats:.2f} (accuracy {accuracy:.2f}, step 0), REINFORCE++'s to {nats:.2f}"
+    )
     explorer.set(step=12)
-    assert re.search(r"entropy is 0\.[2-9]\d nats, 0\.10 at first", explorer.conclusion)  # it rises first
-    assert "DAPO: from 0.10 to" in explorer.caption and not explorer.names().holds("nowhere")
-
-
-@pytest.mark.parametrize("reward", REWARDS)
-def test_every_reward_trains(reward):
-    got = outputs(GRPO, reward)
-    learned = got["accuracy"][-1] - got["accuracy"][0]
-    assert learned > 0.1 if REWARDS[reward].good else learned == pytest.approx(0)
+    now, line = explorer.names().one("entropy_now"), explorer.names().array("entropy")
+    assert now == line[12] and explorer.conclusion.startswith(f"{begun} {now:.2f} (accuracy")
+    assert (now > nats) == (reward == "rare good")
