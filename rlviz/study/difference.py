@@ -44,10 +44,6 @@ class Difference:
         """Return whether the whole interval is closer to 0 than the smallest effect of interest."""
         return -smallest < self.low and self.high < smallest
 
-    def beyond(self, smallest: float) -> bool:
-        """Return whether the whole interval is further from 0 than the smallest effect of interest."""
-        return self.low > smallest or self.high < -smallest
-
 
 def standard_error(values: Iterable[float]) -> float:
     """Return s/√n of n values; NaN of fewer than two."""

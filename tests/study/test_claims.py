@@ -32,22 +32,16 @@ UP, DOWN = np.inf, -np.inf
 # counted from 0; no other effect moves.
 CHANGES = [
     ("starved", {"arm": "0.2", "setting": "rare"}, "rollout + 5", {0: 5, 1: 5, 2: 5, 3: 5}),
-    ("starved", {"arm": "0.28", "setting": "rare"}, "rollout + 5", {1: -5}),
     ("starved", {"arm": "0.2", "setting": "table"}, "rollout + 5", {4: 5}),
-    ("entropy_clip", {"arm": "0.28", "setting": "table, a coin for a reward"}, "entropy + 1", {3: 1}),
-    ("entropy_clip", {"arm": "DCPO's", "setting": "table, 1 group of 8"}, "entropy + 1", {6: 1}),
     ("entropy_clip", {"arm": "0.2", "setting": "table, 16 groups of 16"}, "entropy + 1", {7: -1, 8: -1}),
     ("entropy_clip", {"arm": "0.28", "setting": "trip", "step": 2}, "entropy + 3", {0: -1}),
-    ("entropy_clip", {"arm": "0.2", "setting": "trip"}, "entropy + 1", {1: -1, 2: -1}),
-    ("entropy_clip", {"arm": "0.28", "setting": "table, 1 group of 8"}, "entropy + 1", {5: 1}),
-    ("entropy_clip", {"arm": "DCPO's", "setting": "table, a coin for a reward"}, "entropy + 1", {4: 1}),
+    ("entropy_clip", {"arm": "0.2"}, "entropy + 1", dict.fromkeys(range(1, 9), -1)),
+    ("entropy_clip", {"arm": "0.28"}, "entropy + 1", {1: 1, 3: 1, 5: 1, 7: 1}),
     ("length_bias", {"arm": "token mean", "start": FIRST}, "tokens + 1", {1: -1}),
-    ("length_bias", {"arm": "Dr.GRPO's", "start": SECOND}, "dots + 1", {5: -1}),
     ("length_bias", {"arm": "GRPO's mean", "start": FIRST, "step": (1, 2, 3)}, "tokens + 1", {0: -1}),
     ("length_bias", {"arm": "GRPO's mean", "start": SECOND, "step": tuple(range(51, 101))}, "dots + 1", {3: 1, 4: 1, 5: 1}),
     ("length_bias", {"arm": "Dr.GRPO's", "start": FIRST}, "tokens + 1", {2: -1}),
     ("std_weighting", {"arm": "÷ std of the group", "kind": "1 or 7 of 8 right"}, "pull × 2", {0: UP}),
-    ("std_weighting", {"arm": "÷ std of the group", "kind": "4"}, "pull × 2", {0: DOWN}),
     ("dead_groups", {"arm": "dynamic sampling"}, "price + 1", {1: 1}),
     ("dead_groups", {"arm": "duplication"}, "repeats + 1", {2: 1}),
     ("dead_groups", {"arm": "SAS (memory)"}, "contributing + 1", {3: 1}),
@@ -59,12 +53,9 @@ CHANGES = [
     ("routing", {"arm": "new routes", "of": "another engine"}, "jump × 2", {4: 1}),
     ("routing", {"arm": "old routes put back", "of": "learnt"}, "accuracy + 1", {5: 1}),
     ("routing", {"arm": "new routes", "of": "token ratio"}, "spread × 2", {2: UP, 3: 1}),
-    ("routing", {"arm": "new routes", "of": "sequence ratio"}, "spread × 2", {2: DOWN, 3: -1}),
     ("kl_estimators", {"arm": "k1"}, "noise × 2", {0: 1, 1: 1, 2: 1, 3: 1}),
-    ("kl_estimators", {"arm": "k2", "step": 50}, "noise × 2", {7: 1}),
-    ("kl_estimators", {"arm": "k3+"}, "gradient_error + 1", {9: -1}),
     ("kl_estimators", {"arm": "k3", "step": 3}, "noise × 2", {0: -1, 4: -1}),
-    ("kl_estimators", {"arm": "k2", "step": (8, 20)}, "noise × 2", {5: 1, 6: 1}),
+    ("kl_estimators", {"arm": "k2"}, "noise × 2", {4: 1, 5: 1, 6: 1, 7: 1}),
     ("kl_estimators", {"arm": "k3"}, "gradient_error + 1", {8: 1, 9: 1}),
     ("stale_samples", {"lag": 1}, "mean_bias + 1", {0: -1}),
     ("stale_samples", {"lag": 12}, "std_bias + 1", {3: 1}),
@@ -72,7 +63,6 @@ CHANGES = [
     ("stale_samples", {"lag": 1}, "std_bias + 1", {2: 1}),
     ("critic_cost", {"name": "PPO, separate critic, learned reward"}, "bytes × 2", {0: UP}),
     ("critic_cost", {"name": "GRPO, learned reward"}, "seconds_to_grpo × 2", {1: DOWN}),
-    ("group_size", {"arm": "trained", "size": 32}, "accuracy + 1", {3: 1}),
     ("group_size", {"arm": "measured", "size": 2}, "equal + 1", {4: 1}),
     ("group_size", {"arm": "trained", "size": 2}, "accuracy + 1", {2: -1, 3: -1}),
     ("group_size", {"arm": "measured", "size": 32}, "mean_error × 4", {0: DOWN}),
@@ -85,7 +75,6 @@ CHANGES = [
     ("entropy_knobs", {"arm": "plain", "bench": "one token"}, "entropy + 1", dict.fromkeys(range(8, 16), -1)),
     ("entropy_knobs", {"arm": "entropy bonus 0.3", "bench": "1000 actions"}, "accuracy + 1", {16: -1}),
     ("dcpo_headline", {"arm": "DCPO"}, "contributing + 1", {1: 1}),
-    ("dcpo_headline", {"arm": "GRPO"}, "contributing + 1", {1: -1}),
     ("dcpo_headline", {"arm": "DCPO"}, "clipped × 2", {0: DOWN}),
     ("dupo_headline", {"arm": "DUPO with dynamic sampling"}, "rounds × 2", {0: UP}),
     ("dapo_headline", {"arm": "GRPO"}, "step × 2", {0: 1}),
@@ -100,7 +89,6 @@ CHANGES = [
     ("two_engines", {"arm": "one engine", "look": "before"}, "accuracy + 1", {6: 1}),
     ("two_engines", {"arm": OLD, "correction": "TIS"}, "accuracy + 1", {10: 1}),
     ("sharpening", {"arm": "start", "k": 16}, "share + 1", {1: 1, 2: -1}),
-    ("sharpening", {"arm": "RFT", "k": 1, "setting": ("chain", "sort", "trip")}, "share + 1", {3: 1, 4: 1, 5: 1, 6: 1}),
     ("sharpening", {"arm": "MaxRL", "k": 1}, "share + 1", {7: 1}),
     ("sharpening", {"arm": "Pass@k", "k": 16}, "share + 1", {8: 1}),
     ("sharpening", {"arm": "GRPO", "k": 1}, "share + 1", {0: 1, 1: 1, **dict.fromkeys(range(3, 8), -1)}),
@@ -263,4 +251,4 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(experiment
 
 def test_the_list_names_every_claim():
     result = CliRunner().invoke(app, ["experiment", "--list"], env={"COLUMNS": "400"})
-    assert result.exit_code == 0 and all(claim.says in result.output for claim in CLAIMS)
+    assert result.exit_code == 0 and all(name in result.output for name in NAMES)

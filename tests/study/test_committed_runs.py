@@ -1,4 +1,4 @@
-"""What stands beside the experiments: the runs that lessons read from disk, and the table of the family."""
+"""What stands beside the experiments: runs that lessons read from disk, the family's table, and bytes of models."""
 
 import re
 import runpy
@@ -7,31 +7,27 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rlviz.study.difference import bootstrap, bootstrap_of_the_difference, interval, iqm
+from rlviz.study import bootstrap, bootstrap_of_the_difference, interval, iqm
 
 FOLDER = Path(__file__).parents[2] / "notebooks/experiments"
 
 
 def test_the_further_runs_on_disk_are_those_of_the_script():
-    wanted = [
-        (lesson, what, seed)
-        for lesson, what, _, _, seeds in runpy.run_path(str(FOLDER / "further_runs.py"))["RUNS"]
-        for seed in seeds
-    ]
-    found = pd.read_csv(FOLDER / "further_runs.csv")
-    assert list(found[["lesson", "run", "seed"]].itertuples(index=False, name=None)) == wanted
-    assert found[["right", "clipped"]].stack().between(0, 1).all()
+    script = runpy.run_path(str(FOLDER / "further_runs.py"))["RUNS"]
+    frame = pd.read_csv(FOLDER / "further_runs.csv")
+    wanted = [(lesson, run, seed) for lesson, run, _, _, seeds in script for seed in seeds]
+    assert list(frame[["lesson", "run", "seed"]].itertuples(index=False, name=None)) == wanted
+    assert frame[["right", "clipped"]].stack().between(0, 1).all()
 
 
 def test_the_family_s_matched_table_is_what_its_runs_say():
     runs = pd.read_csv(FOLDER / "family_matched.csv")
-    right = {name: of.held_out_accuracy.to_numpy() for name, of in runs.groupby("contender", sort=False)}
+    right = {name: rows.held_out_accuracy.to_numpy() for name, rows in runs.groupby("contender", sort=False)}
     text = (FOLDER / "family.md").read_text(encoding="utf-8")
     for name, scores in right.items():
         low, high = interval(bootstrap(scores))
-        assert re.search(
-            rf"^ *{re.escape(name)} +{len(scores)}  {iqm(scores):.3f}    {low:.3f}–{high:.3f} ", text, re.M
-        )
+        row = rf"^ *{re.escape(name)} +{len(scores)}  {iqm(scores):.3f}    {low:.3f}–{high:.3f} "
+        assert re.search(row, text, re.M)
     for name in ("PPO", "GSPO ±.03"):
         low, high = interval(bootstrap_of_the_difference(right[name], right["GRPO"]))
         gap = iqm(right[name]) - iqm(right["GRPO"])
@@ -64,5 +60,5 @@ def test_bytes_of_models_are_what_is_counted_by_hand(name):
         assert (row.weights, row.gradients) == (4 * row.parameters, 4 * learning)
         assert row.optimizer_state == 8 * learning + 4 * sum(tensors for _, tensors in models)
         assert row.bytes == row.weights + row.gradients + row.optimizer_state + row.activations
-    of_grpo = table["bytes"].where(table["name"] == "GRPO").ffill()
-    assert (table["bytes"] / of_grpo).to_list() == pytest.approx(table["bytes_to_grpo"].to_list(), rel=1e-5)
+    grpo = table["bytes"].where(table["name"] == "GRPO").ffill()
+    assert (table["bytes"] / grpo).to_list() == pytest.approx(table["bytes_to_grpo"].to_list(), rel=1e-5)
