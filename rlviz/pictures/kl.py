@@ -6,7 +6,7 @@ from functools import cache
 
 from torch import Tensor
 
-from rlviz.algorithms import GRPO, PPO, PolicyGradient
+from rlviz.algorithms import GRPO, PPO, UNBIASED_KL, PolicyGradient
 from rlviz.page.picture import Axis, Choice, Line, Mark, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
 from rlviz.pictures.clip import has_a_ratio
@@ -143,6 +143,7 @@ explore_kl = explorer(
     named={
         "two fits": {},
         "value of k1, k2, k3": {"show": "value"},
+        "k3 · ratio": {"algorithm": UNBIASED_KL, "show": "value"},
         "gradient in the loss": {"show": "gradient"},
         "gradient in the reward": {"algorithm": PPO, "show": "gradient"},
     },

@@ -138,12 +138,12 @@ def pull_of(algorithm: PolicyGradient) -> str | None:
     place = place_of_estimator(algorithm)
     if place is None:
         return None
-    found = estimates_of(algorithm)(DISTANCES, logits())
-    gradient = found["gradient"][place]
-    if (gradient.norm(dim=-1) < ROUNDING * found[REVERSE].norm(dim=-1)).all():
+    measures = estimates_of(algorithm)(DISTANCES, logits())
+    gradient = measures["gradient"][place]
+    if (gradient.norm(dim=-1) < ROUNDING * measures[REVERSE].norm(dim=-1)).all():
         return NOWHERE
     for way in (REVERSE, FORWARD):
-        units = [rows / rows.norm(dim=-1, keepdim=True) for rows in (gradient, found[way])]
+        units = [rows / rows.norm(dim=-1, keepdim=True) for rows in (gradient, measures[way])]
         if ((units[0] - units[1]).norm(dim=-1) < ROUNDING).all():
             return way
     return NEITHER

@@ -34,7 +34,7 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
     both = weight * left / left[:PLACES].sum() + (1 - weight) * right / right[:PLACES].sum()
     target, heights = both[:PLACES], both[PLACES:]
     log_target = target.log()
-    own = target @ log_target
+    negative_entropy = target @ log_target
 
     def humps(mean: Tensor, width: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log weights and weights [policies, positions], and the weights' sums: logp = log weight − log sum."""
@@ -48,7 +48,7 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
     def forward(mean: Tensor, width: Tensor) -> Tensor:  # k1 is linear, so its mean over the target is k1 of the means
         log_weight, _, total = humps(mean, width)
         means = log_weight @ target - total.log()
-        return k1(own.expand_as(means), means).reshape(len(mean), -1)
+        return k1(negative_entropy.expand_as(means), means).reshape(len(mean), -1)
 
     def reverse(mean: Tensor, width: Tensor) -> Tensor:
         log_weight, weights, total = humps(mean, width)
@@ -78,10 +78,10 @@ def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tupl
     steps = torch.arange(9, dtype=torch.double) / 4 - 1
     for closer in CLOSER:
         near, wide = mean + steps * closer / 8, width * (steps * closer / 12).exp2()
-        found = divergence(near, wide)
-        best = found.argmin(1, keepdim=True)
-        every = (near.unsqueeze(2).expand(valleys, 9, 9), wide.unsqueeze(1).expand(valleys, 9, 9), found)
-        mean, width, depth = (values.reshape(valleys, 81).gather(1, best) for values in every)
+        divergences = divergence(near, wide)
+        best = divergences.argmin(1, keepdim=True)
+        candidates = (near.unsqueeze(2).expand(valleys, 9, 9), wide.unsqueeze(1).expand(valleys, 9, 9), divergences)
+        mean, width, depth = (values.reshape(valleys, 81).gather(1, best) for values in candidates)
     is_left = depth[0] <= depth[-1] + SAME  # of two equally good ones the left one
     return means, least, tuple(torch.where(is_left, both[0], both[-1])[0] for both in (mean, width, depth))
 

@@ -46,24 +46,24 @@ def pair_loss(algorithm: PreferenceOptimization | GroupPolicyGradient, ref: Tens
     """Return the algorithm's loss on N copies of a pair; ref: log-probabilities of its chosen and rejected response, [2]."""
     if isinstance(algorithm, PreferenceOptimization):
 
-        def of_labels(chosen: Tensor, rejected: Tensor) -> Tensor:
+        def labelled(chosen: Tensor, rejected: Tensor) -> Tensor:
             one_token = torch.ones_like(chosen, dtype=torch.long)
             return algorithm.pair_losses(
                 algorithm.rewards(chosen, ref[0].expand(chosen.shape), one_token),
                 algorithm.rewards(rejected, ref[1].expand(rejected.shape), one_token),
             )
 
-        return of_labels
+        return labelled
     advantages, mask = group_of_two(algorithm, ref), torch.ones(1, 2, 1, dtype=torch.bool)
     weights = algorithm.aggregate(mask).double()
 
-    def of_rewards(chosen: Tensor, rejected: Tensor) -> Tensor:
+    def sampled(chosen: Tensor, rejected: Tensor) -> Tensor:
         logp = torch.stack([chosen, rejected], -1).unsqueeze(-1)
         shape = logp.shape
         batch = Batch(ref.view(1, 2, 1).expand(shape), advantages.expand(shape), mask.expand(shape))
         return -(algorithm.objective(logp, batch).value * weights).sum((1, 2))
 
-    return of_rewards
+    return sampled
 
 
 def numbers_of_a_pair_loss(algorithm: Algorithm) -> dict[str, int | float]:
