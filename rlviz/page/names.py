@@ -73,10 +73,9 @@ class Names:
             return ", ".join(map(str, value))
         return formatted(self.one(found[1]), found[2] or "g")
 
-    def said(self, sentences: tuple[Say, ...], *, only_first: bool = False) -> str:
-        """Return the sentences that hold, or the first of them."""
-        held = [self.fill(say.text) for say in sentences if self.holds(say.when)]
-        return " ".join(held[:1] if only_first else held)
+    def conclude(self, sentences: tuple[Say, ...]) -> str:
+        """Return the first of the sentences that holds; an empty text where none does."""
+        return next((self.fill(one.text) for one in sentences if self.holds(one.when)), "")
 
 
 def _plain(value: Any) -> Any:

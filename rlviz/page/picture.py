@@ -220,7 +220,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Say:
-    """A sentence, said while `when` holds; the first that holds of a picture's `conclusion` is its conclusion."""
+    """A sentence, for settings at which `when` holds; the first that holds of a picture's `conclusion` is its conclusion."""
 
     text: str
     when: str = ""
@@ -241,11 +241,11 @@ class Draws:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is asked, what is drawn, what moves, and what is said.
+    """What is asked, what is drawn, what moves, and the one sentence that answers.
 
-    title: the question. look: what to do first, one line. notice: what to move, and what to see then, for those without a lesson.
-    panels. controls: name → control, in order. conclusion: sentences of which the first that holds stands above the picture.
-    says: the details below it. alt: what there is to see, before any number. data: name → number, list of numbers or words, or
+    title: the question. look: what to do first, one line. notice: what is to be seen then, for those without a lesson.
+    panels. controls: name → control, in order. conclusion: at most two sentences; the first that holds stands above the picture.
+    alt: what there is to see, before any number. data: name → number, list of numbers or words, or
     Draws. named: a setting's name → values, to jump to. columns: panels side by side, where there is room.
     """
 
@@ -254,7 +254,6 @@ class Picture:
     panels: tuple[Panel, ...]
     controls: Mapping[str, Slider | Choice | Beside]
     conclusion: tuple[Say, ...]
-    says: tuple[Say, ...] = ()
     alt: str = ""
     notice: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -265,6 +264,10 @@ class Picture:
         for mark in self.marks():
             if mark.colour and mark.colour not in COLOURS:
                 raise ValueError(f"colour must be one of {', '.join(COLOURS)}; got {mark.colour!r}")
+        if len(self.conclusion) > 2:
+            raise ValueError(
+                f"conclusion must be at most 2 sentences, one answer at each setting; got {len(self.conclusion)}: draw the rest"
+            )
 
     def marks(self) -> list[Mark]:
         """Return all marks of all panels."""

@@ -56,7 +56,7 @@ def told(
     used = {variant.program for variant in variants.values()}
     return {
         "name": name,
-        "picture": to_json(replace(picture, data={}, notice="")),
+        "picture": to_json(replace(picture, data={})),
         "programs": {key: nearby(program) for key, program in programs.items() if key in used},
         "variants": {key: _variant(variant) for key, variant in variants.items()},
         "family": list(family),

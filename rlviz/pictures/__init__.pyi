@@ -10,7 +10,7 @@ from .entropy import explore_entropy as explore_entropy
 from .explore import Explorer as Explorer
 from .gae import explore_gae as explore_gae
 from .idea import explorer as explorer
-from .kl import explore_kl as explore_kl, kl_curve as kl_curve
+from .kl import explore_kl as explore_kl
 from .length import explore_length as explore_length
 from .loop import explore_loop as explore_loop
 from .map import explore_map as explore_map

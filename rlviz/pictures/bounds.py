@@ -154,12 +154,13 @@ def _tokens(rule: PolicyGradient, old: Tensor, new: Tensor, advantages: Tensor) 
 
 def _panel(title: str, label: str, what: str, low: str, high: str, *extra: Rule, at: str) -> Panel:
     """Return a panel: the band between the limits as one quantity, other algorithms' limits as lines, a run's tokens."""
-    beside = (
-        Line(
-            f"b{i}_q", f"b{i}_{name}", dash, colour=colour, when=f"b{i}_q", label=f"{{b{i}_name}}", direct=name == high
-        )
+    beside = tuple(
+        line
         for i, (colour, dash) in enumerate(LOOKS, start=1)
-        for name in (low, high)
+        for line in (
+            Line(f"b{i}_q", f"b{i}_{low}", dash, colour=colour, when=f"b{i}_q"),
+            Line(f"b{i}_q", f"b{i}_{high}", dash, colour=colour, when=f"b{i}_q", label=f"{{b{i}_name}}", direct=True),
+        )
     )
     tokens: dict[str, Any] = {"x": "tokens_old", "y": f"tokens_{'new' if what == 'prob' else what}", "when": "has_run"}
     return Panel(

@@ -143,8 +143,7 @@ def _panel(side: str) -> Panel:
                 drag="old_prob" if good else "",
                 label="probability 1",
             ),
-            Text("wrongly fallen" if good else "fallen", corner="nw", colour="grey"),
-            Text("grown" if good else "wrongly grown", corner="ne", colour="grey"),
+            Text("wrong way", corner="nw" if good else "ne", colour="grey"),
         ),
     )
 

@@ -12,7 +12,6 @@ from rlviz.page.picture import Area, Axis, Draws, Line, Panel, Picture, Points, 
 from rlviz.page.tracing import Curve, repeated
 from rlviz.pictures.groups import group_advantages
 from rlviz.pictures.idea import explorer
-from rlviz.tabular import slope
 from rlviz.types import Batch
 
 STEPS, RUNS, MOST_FLIPS = 60, 64, 32
@@ -26,129 +25,101 @@ def coin() -> Curve:
 
     A step flips the policy's coin, earns `shift` + 1 or `shift` each time, and goes `lr` · (estimate of ∇J) up, with ∇J = the
     mean of A · ∇log π over the flips. A is the reward minus the mean of the others' (RLOO), or the reward itself. The logits of
-    heads and tails move by opposite amounts, so the one of heads says it all. Beside them: a run by the exact gradient.
+    heads and tails move by opposite amounts, so the one of heads is enough. `exact`: its path by the exact gradient.
     """
 
     def curve(
-        step: Tensor,
-        shift: Tensor,
-        heads: Tensor,
-        tails: Tensor,
-        lr: Tensor,
-        run: Tensor,
-        flipped: Tensor,
-        luck: Tensor,
+        step: Tensor, shift: Tensor, heads: Tensor, tails: Tensor, lr: Tensor, run: Tensor, coins: Tensor, luck: Tensor
     ) -> dict[str, Tensor]:
         pays = torch.stack([heads, tails])
 
         def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """A state is each run's step and logits [R, 2] by rule; kept are logits, and the errors of both estimates."""
-            place, logits = state[0, 0].long(), state[:, 1:].unflatten(1, (len(ARMS), 2))
-            wrong, moved = [], []
-            for number, rule in enumerate(ARMS.values()):
-                now = logits[:, number]
-                estimate = _estimate(rule, now, pays, shift, flipped[place], luck[place])
-                wrong.append((estimate - _exact(now, pays))[:, 0])
-                moved.append(now + lr * estimate)
-            errors, after = torch.stack(wrong, 1), torch.stack(moved, 1)
-            return torch.cat([state[:, :1] + 1, after.flatten(1)], 1), torch.cat([after[:, :, 0], errors], 1)
+            """Map the step and the logits of heads, [R, 1 + arms], to the next; keep the logits."""
+            at, z = state[0, 0].long(), state[:, 1:]
+            estimates = [
+                _estimate(rule, z[:, arm], pays, shift, coins[at], luck[at]) for arm, rule in enumerate(ARMS.values())
+            ]
+            after = z + lr * torch.stack(estimates, 1)
+            return torch.cat([state[:, :1] + 1, after], 1), after
 
-        def noiseless(logits: Tensor) -> tuple[Tensor, Tensor]:
-            after = logits + lr * _exact(logits, pays)
-            return after, after[0, 0]
+        def exact_step(z: Tensor) -> tuple[Tensor, Tensor]:
+            after = z + lr * _exact(z, pays)
+            return after, after
 
-        kept = repeated(one_step, torch.zeros(RUNS, 1 + 2 * len(ARMS), dtype=torch.double), STEPS)
-        logit = torch.nn.functional.pad(kept[:, :, : len(ARMS)], (0, 0, 0, 0, 1, 0))  # [S + 1, R, arms], 0 at first
-        exact = repeated(noiseless, torch.zeros(1, 2, dtype=torch.double), STEPS)
-        return _told(logit, kept[:, :, len(ARMS) :], torch.nn.functional.pad(exact, (1, 0)), step, run, heads - tails)
+        start = torch.zeros(RUNS, 1 + len(ARMS), dtype=torch.double)
+        logit = torch.cat([start[None, :, 1:], repeated(one_step, start, STEPS)])  # [S + 1, R, arms]
+        exact = torch.cat([start[0, :1], repeated(exact_step, start[0, :1], STEPS)[:, 0]])
+        errors = (logit[1:] - logit[:-1]) / lr - _exact(logit[:-1], pays)
+        now, chosen = step.long().reshape(1), (run - 1).long().reshape(1)
+        band = torch.quantile(logit, torch.tensor([0.1, 0.9], dtype=torch.double), 1)  # [2, S + 1, arms]
+        path, error = logit[:, chosen][:, 0], errors[:, chosen][:, 0]
+        limits = torch.cat([path.flatten(), exact, band.flatten()])
+        room = 0.05 * (limits.amax() - limits.amin()).clamp(min=0.2)
+        reach = 1.1 * error.abs().amax().clamp(min=0.1)
+        spread = errors[0].std(0)  # of the first estimates, over runs
+        number = torch.arange(STEPS + 1, dtype=torch.double)
+        outputs = {
+            "number": number,
+            "update": number[1:],
+            "seen": (number[1:] <= step).double(),
+            "exact": exact,
+            "times": spread[1] / spread[0],
+            "low": limits.amin() - room,
+            "high": limits.amax() + room,
+            "reach": reach,
+            "minus": -reach,
+        }
+        for arm, name in enumerate(ARMS):
+            lines = {name: path[:, arm], f"{name}_low": band[0, :, arm], f"{name}_high": band[1, :, arm]}
+            outputs |= {line: torch.where(number <= step, values, torch.nan) for line, values in lines.items()}
+            outputs |= {f"{name}_now": path[now, arm][0], f"{name}_error": error[:, arm]}
+            outputs[f"{name}_heads"] = (2 * path[now, arm][0]).sigmoid()
+        return outputs
 
     return curve
 
 
-def _estimate(
-    rule: GroupPolicyGradient, logits: Tensor, pays: Tensor, shift: Tensor, flipped: Tensor, luck: Tensor
-) -> Tensor:
-    """Return each run's estimate of ∂J/∂z, [R, 2], from its flips; flipped, luck: [R, flips]."""
-    scaled = logits.view(-1, 1, 1, 2)
-    log_probs = torch.log_softmax(scaled, -1)
-    action = (flipped >= log_probs[:, 0, 0, :1].exp()).long()
+def _logits(z: Tensor) -> Tensor:
+    """Return the logits of heads and tails, [..., 2], with a gradient of their own."""
+    return torch.stack([z, -z], -1).detach().requires_grad_()
+
+
+def _estimate(rule: GroupPolicyGradient, z: Tensor, pays: Tensor, shift: Tensor, coins: Tensor, luck: Tensor) -> Tensor:
+    """Return the estimate of ∂J/∂(logit of heads) of every run, [R], from its flips; coins, luck: [R, flips]."""
+    logits = _logits(z)
+    log_probs = logits.log_softmax(-1)
+    action = (coins >= log_probs[:, :1].exp()).long()
     rewards = (luck < pays[action]).double() + shift
-    index = action.unsqueeze(-1)
-    mask = torch.ones(index.shape, dtype=torch.bool)
-    old_logp = log_probs.flatten(1).gather(1, action).unsqueeze(-1)
-    weights = mask / mask.double().sum((1, 2), keepdim=True)
-    of_flips = (old_logp, group_advantages(rule, rewards).unsqueeze(-1), mask, old_logp, weights)
-    batch = Batch(*(values.reshape(-1, 1, 1) for values in of_flips))
-    return slope(rule.objective, scaled, log_probs, index, batch, with_entropy=False)[0].view(-1, 2)
+    logp = log_probs.gather(1, action).unsqueeze(-1)
+    A = group_advantages(rule, rewards).unsqueeze(-1)
+    J = rule.objective(logp, Batch(logp.detach(), A, torch.ones_like(A, dtype=torch.bool))).value
+    return torch.autograd.grad(J.mean((1, 2)).sum(), logits)[0][..., 0]
 
 
-def _exact(logits: Tensor, pays: Tensor) -> Tensor:
-    """Return ∂J/∂z of J = Σ π(a) · pays(a), [R, 2]: a constant on the rewards is no part of it."""
-    moved = logits.detach().requires_grad_()
-    return torch.autograd.grad((moved.softmax(-1) * pays).sum(), moved)[0]
-
-
-def _told(logit: Tensor, errors: Tensor, exact: Tensor, step: Tensor, run: Tensor, better: Tensor) -> dict[str, Tensor]:
-    """Return what the picture tells of logits of heads [S + 1, R, arms] and of errors of the estimates [S, R, arms].
-
-    better: by how much heads pay more often than tails.
-    """
-    number, at, shown = torch.arange(STEPS + 1, dtype=torch.double), step.long().reshape(1), (run - 1).long().reshape(1)
-    seen = number <= step
-    found = {
-        "number": number,
-        "update": number[1:],
-        "seen": seen[1:].double(),
-        "exact": exact,
-        "heads_better": (better > 0).double(),
-        "tails_better": (better < 0).double(),
-    }
-    for place, name in enumerate(ARMS):
-        own, error = logit[:, :, place], errors[:, shown, place][:, 0]
-        path, now = own[:, shown][:, 0], own[at][0]
-        found |= {
-            name: torch.where(seen, path, torch.nan),
-            f"{name}_low": torch.where(seen, torch.quantile(own, 0.1, 1), torch.nan),
-            f"{name}_high": torch.where(seen, torch.quantile(own, 0.9, 1), torch.nan),
-            f"{name}_now": path[at][0],
-            f"{name}_heads": (2 * path[at][0]).sigmoid(),  # of logits z and −z
-            f"{name}_tails": (-2 * path[at][0]).sigmoid(),
-            f"{name}_wrong": (now * better < 0).double().sum(),
-            f"{name}_error": error,
-            f"{name}_spread": errors[0, :, place].std(),
-        }
-    reach = errors[:, shown].abs().amax().clamp(min=0.1) * 1.1
-    limits = torch.stack([logit[:, shown].amin(), logit[:, shown].amax(), exact.amin(), exact.amax()])
-    bands = torch.quantile(logit.flatten(2).permute(0, 2, 1), torch.tensor([0.1, 0.9], dtype=torch.double), -1)
-    low, high = torch.minimum(limits.amin(), bands.amin()), torch.maximum(limits.amax(), bands.amax())
-    room = 0.05 * (high - low).clamp(min=0.2)
-    return (
-        found
-        | {"times": found["without_spread"] / found["with_spread"], "reach": reach, "minus": -reach}
-        | {
-            "low": low - room,
-            "high": high + room,
-        }
-    )
+def _exact(z: Tensor, pays: Tensor) -> Tensor:
+    """Return ∂J/∂(logit of heads) of J = Σ π(a) · pays(a): a constant on the rewards is no part of it."""
+    logits = _logits(z)
+    return torch.autograd.grad((logits.softmax(-1) * pays).sum(), logits)[0][..., 0]
 
 
 LOOKS = {"without": ("vermilion", "5 2", "x", "no baseline"), "with": ("blue", "", "o", "baseline")}
-_BY = "By step {step:d} this run flips"
-_SPREAD = "At first an estimate of the gradient spreads {times:.1f} times as far without"
+TIME = Axis("step", -0.5, STEPS + 1.5, ticks=(0, 20, 40, 60))
+NOW = Rule("step", dash="6 2 1 2", width=1.5, colour="ink", drag="step")
+ZERO = Rule(0.0, axis="y", dash="", width=1)
 COIN = Picture(
     title="What does a baseline change for the logits of a coin?",
     look="Press ▶: both climb, and the one without a baseline trembles. Then add more to every reward.",
     notice="A constant on the rewards changes nothing on average. Without a baseline it becomes noise, and with enough of it "
-    "some runs learn the wrong side.",
+    "some runs learn the wrong side. (Shaded: the middle 80 % of the runs.)",
     alt="Left the logit of heads against the step, with a baseline and without, and the path without noise; right how far off "
     "each step's estimate of the gradient was.",
     panels=(
         Panel(
-            "The logit of heads; the one of tails is its mirror",
-            Axis("step", -0.5, STEPS + 1.5, ticks=(0, 20, 40, 60)),
+            "Logit of heads (tails: its mirror)",
+            TIME,
             Axis("logit of heads", "low", "high"),
             (
-                Rule(0.0, axis="y", dash="", width=1),
+                ZERO,
                 *(Area("number", f"{name}_low", f"{name}_high", colour=colour) for name, (colour, *_) in LOOKS.items()),
                 Line("number", "exact", "2 4", colour="grey", label="no noise", direct=True),
                 *(
@@ -159,20 +130,20 @@ COIN = Picture(
                         Points("step", f"{name}_now", shape, colour=colour, size=10),
                     )
                 ),
-                Rule("step", dash="6 2 1 2", width=1.5, colour="ink", drag="step"),
+                NOW,
             ),
         ),
         Panel(
-            "How far off was each step's estimate?",
-            Axis("step", -0.5, STEPS + 1.5, ticks=(0, 20, 40, 60)),
+            "How far off was each estimate?",
+            TIME,
             Axis("estimate of ∂J/∂z − exact", "minus", "reach"),
             (
-                Rule(0.0, axis="y", dash="", width=1),
+                ZERO,
                 *(
                     Points("update", f"{name}_error", shape, 6, colour=colour, where="seen", label=label)
                     for name, (colour, _, shape, label) in LOOKS.items()
                 ),
-                Rule("step", dash="6 2 1 2", width=1.5, colour="ink", drag="step"),
+                NOW,
             ),
         ),
     ),
@@ -186,37 +157,14 @@ COIN = Picture(
         "run": Slider(1, RUNS, 1, 1, "run shown", rare=True),
     },
     data={
-        "flipped": Draws("uniform", (STEPS, RUNS, "flips"), 1, MOST_FLIPS),
+        "coins": Draws("uniform", (STEPS, RUNS, "flips"), 1, MOST_FLIPS),
         "luck": Draws("uniform", (STEPS, RUNS, "flips"), 2, MOST_FLIPS),
     },
     conclusion=(
         Say(
-            f"{_BY} heads with probability {{with_heads:.2f}} with a baseline, {{without_heads:.2f}} without. {_SPREAD}.",
-            "heads_better",
+            "Without a baseline the first estimates spread {times:.1f} times as far. By step {step:d} this run flips heads with "
+            "probability {with_heads:.2f} with a baseline, {without_heads:.2f} without."
         ),
-        Say(
-            f"{_BY} tails with probability {{with_tails:.2f}} with a baseline, {{without_tails:.2f}} without. {_SPREAD}.",
-            "tails_better",
-        ),
-        Say(
-            f"Neither side pays more. {_BY} heads with probability {{with_heads:.2f}} with a baseline, {{without_heads:.2f}} "
-            "without, all by chance."
-        ),
-    ),
-    says=(
-        Say(
-            f"The first estimates of {RUNS} runs have a standard deviation of {{with_spread:.3f}} with a baseline, and of "
-            "{without_spread:.3f} without."
-        ),
-        *(
-            Say(
-                f"At this step {{with_wrong:d}} of {RUNS} runs with a baseline and {{without_wrong:d}} without favour the "
-                "side that pays less.",
-                when,
-            )
-            for when in ("heads_better", "tails_better")
-        ),
-        Say("Shaded: the middle 80 % of the runs. Both rules see the same random numbers."),
     ),
 )
 

@@ -27,7 +27,7 @@ from rlviz.pictures.shipped import shipped
 class Explorer(View):
     """Controls, a picture that answers to them and can be touched, words, and the call that reproduces it.
 
-    values: control → value, an algorithm by its name; `set` changes some. caption: the conclusion and the details. png, figure:
+    values: control → value, an algorithm by its name; `set` changes some. conclusion: the sentence that answers. png, figure:
     the picture as it is now. html: a page's part that answers without a kernel. Made by the explore_ functions.
     """
 
@@ -182,12 +182,12 @@ class Explorer(View):
     @property
     def conclusion(self) -> str:
         """What is to be seen, in one sentence."""
-        return self.names().said(self.idea.picture.conclusion, only_first=True)
+        return self.names().conclude(self.idea.picture.conclusion)
 
     @property
     def caption(self) -> str:
-        """The conclusion and the details."""
-        return " ".join(filter(None, (self.conclusion, self.names().said(self.idea.picture.says))))
+        """The conclusion, by the name that the pictures of runs have for theirs."""
+        return self.conclusion
 
     @property
     def alt(self) -> str:

@@ -13,27 +13,30 @@ from rlviz.algorithms import Algorithm, GroupPolicyGradient
 from rlviz.pieces.advantages import PromptHistory
 
 LARGEST_GROUP, MOST_VISITS = 64, 10
-ALONE = {"mask", "history"}  # what an advantage may ask for that rewards are enough for
+FROM_REWARDS = {"mask", "history"}  # what an advantage may ask for that rewards are enough for
 
 
-def learns_from_a_group(algorithm: Algorithm, *given: str) -> bool:
-    """Return whether the algorithm's advantages need no more than rewards, those of earlier visits, and what is given."""
-    return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= {*ALONE, *given}
+def learns_from_a_group(algorithm: Algorithm, *inputs: str) -> bool:
+    """Return whether the algorithm's advantages need no more than rewards, those of earlier visits, and these inputs."""
+    return isinstance(algorithm, GroupPolicyGradient) and not _missing(algorithm, inputs)
 
 
-def check_learns_from_a_group(algorithm: Algorithm, *given: str) -> None:
+def check_learns_from_a_group(algorithm: Algorithm, *inputs: str) -> None:
     """Raise ValueError that says what keeps `learns_from_a_group` from holding."""
     if not isinstance(algorithm, GroupPolicyGradient):
         raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
-    if more := set(algorithm.can.asks["advantage"]) - {*ALONE, *given}:
-        raise ValueError(
-            f"algorithm: {algorithm.name}'s advantage needs {' and '.join(sorted(more))}, which a picture of rewards has not"
-        )
+    if missing := _missing(algorithm, inputs):
+        needs = " and ".join(missing)
+        raise ValueError(f"algorithm: {algorithm.name}'s advantage needs {needs}, which a picture of rewards has not")
 
 
-def without_kl(algorithm: Algorithm, *given: str) -> GroupPolicyGradient:
+def _missing(algorithm: GroupPolicyGradient, inputs: Sequence[str]) -> list[str]:
+    return sorted(set(algorithm.can.asks["advantage"]) - {*FROM_REWARDS, *inputs})
+
+
+def without_kl(algorithm: Algorithm, *inputs: str) -> GroupPolicyGradient:
     """Return the algorithm without its KL term, which no picture of groups needs. Raises as `check_learns_from_a_group`."""
-    check_learns_from_a_group(algorithm, *given)
+    check_learns_from_a_group(algorithm, *inputs)
     return algorithm.without_kl()  # type: ignore[return-value, union-attr]
 
 

@@ -26,7 +26,6 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
     apart: between the humps, in widths of one. weight: of the left one. target, forward, reverse: probabilities of the positions
     in sight, the latter two with the least KL(target‖policy) and KL(policy‖target) in nats, forward_least and reverse_least.
     forward_kl, reverse_kl: for each mean of the policy the least KL over 52 widths; over all widths it is less by 0.005 at most.
-    covers: whether both humps lie within two widths of the reverse fit; humps: how many the target has.
     """
     position = (torch.arange(PLACES, dtype=torch.double) / (PLACES - 1) * 2 - 1) * FURTHEST
     middles = torch.stack([-apart, apart]) / 2
@@ -56,17 +55,14 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
         means = (weights * log_weight).sum(-1) / total - total.log()
         return k1(means, weights @ log_target / total).reshape(len(mean), -1)
 
-    rising = target[1:] > target[:-1]
     outputs = {"position": position[SEEN], "target": target[SEEN], "middles": middles, "heights": heights}
     outputs |= {"right": middles[1], "right_height": heights[1]}
-    outputs |= {"humps": (rising[:-1] & ~rising[1:]).double().sum()}
     for way, divergence, valleys in ((FORWARD, forward, 1), (REVERSE, reverse, 2)):
         means, kl, (mean, width, least) = _nearest(divergence, valleys)
         _, weights, total = humps(mean.reshape(1, 1), width.reshape(1, 1))
-        found = {f"{way}_mean": mean, f"{way}_width": width, f"{way}_least": least}
-        outputs |= {"means": means, f"{way}_kl": kl, way: weights[0, SEEN] / total, **found}
-    far = (middles - outputs["reverse_mean"]).abs().amax()
-    return {**outputs, "covers": (far <= 2 * outputs["reverse_width"]).double()}
+        outputs |= {"means": means, f"{way}_kl": kl, way: weights[0, SEEN] / total}
+        outputs |= {f"{way}_mean": mean, f"{way}_width": width, f"{way}_least": least}
+    return outputs
 
 
 def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
@@ -90,15 +86,11 @@ def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tupl
     return means, least, tuple(torch.where(is_left, both[0], both[-1])[0] for both in (mean, width, depth))
 
 
-def _fit(way: str, colour: str, dash: str, kl: str) -> tuple[Line, Line]:
-    return (
-        Line("position", way, dash, 3, colour=colour, label=f"{way} fit"),
-        Line("means", f"{way}_kl", dash, 3, colour=colour, label=kl, direct=True),
-    )
+def _ring(way: str) -> Points:
+    when, label = f"pulls_{way}", "{name} pulls here"
+    return Points(f"{way}_mean", f"{way}_least", size=20, fill="none", colour="ink", when=when, label=label)
 
 
-_FORWARD = _fit(FORWARD, "blue", "", "KL(target‖policy)")
-_REVERSE = _fit(REVERSE, "vermilion", "8 4", "KL(policy‖target)")
 PANELS = (
     Panel(
         "Which policy of one hump is nearest?",
@@ -106,9 +98,9 @@ PANELS = (
         Axis("probability", 0, 0.115),
         (
             Area("position", 0, "target", colour="grey", label="target"),
-            Bars("middles", "heights", 0.03, colour="grey", drag="weight", when="two_middles"),
-            _FORWARD[0],
-            _REVERSE[0],
+            Bars("middles", "heights", 0.03, colour="grey", drag="weight"),
+            Line("position", FORWARD, width=3, colour="blue", label="forward fit"),
+            Line("position", REVERSE, "8 4", 3, colour="vermilion", label="reverse fit"),
             Points("right", "right_height", size=6, colour="grey", drag="apart"),
         ),
         when=FITTED,
@@ -118,10 +110,11 @@ PANELS = (
         Axis("middle of the policy's hump", -5, 5),
         Axis("least KL, nats", -0.05, 1.6),
         (
-            Points("ring_mean", "ring_kl", size=20, fill="none", colour="ink", label="{name} pulls here"),
-            _FORWARD[1],
-            _REVERSE[1],
-            Points("forward_mean", "forward_least", size=9),
+            _ring(FORWARD),
+            _ring(REVERSE),
+            Line("means", "forward_kl", width=3, colour="blue", label="KL(target‖policy)", direct=True),
+            Line("means", "reverse_kl", "8 4", 3, colour="vermilion", label="KL(policy‖target)", direct=True),
+            Points("forward_mean", "forward_least", size=9, colour="blue"),
             Points("reverse_mean", "reverse_least", "^", 10, colour="vermilion"),
         ),
         when=FITTED,

@@ -35,31 +35,33 @@ def length(algorithm: GroupPolicyGradient) -> Curve:
     token of the fourth over that of a token of the third, which has the same reward. whole: the same of the tokens of a
     response together. Both are NaN where the rule does not pull a response of that reward.
     """
-    own = without_kl(algorithm)
+    rule = without_kl(algorithm)
 
     def curve(tokens: Tensor, grows: Tensor) -> dict[str, Tensor]:
         # grows: the place among the options, so 0 for a wrong answer and 1 for a right one, which is its reward
         rewards = torch.stack([1 - grows, 1 - grows, grows, grows]).unsqueeze(0)
-        A = group_advantages(own, rewards).unsqueeze(-1)
+        A = group_advantages(rule, rewards).unsqueeze(-1)
+        usual = torch.full((GROUP - 1,), float(USUAL), dtype=torch.double)
 
-        def pulls(long: Tensor) -> tuple[Tensor, Tensor]:
-            """A state is the length of the fourth response; what is kept is ∂J/∂log π of all tokens, 0 on padding."""
-            lengths = torch.cat([torch.full((GROUP - 1,), float(USUAL), dtype=torch.double), long])
-            mask = (torch.arange(LONGEST) < lengths.unsqueeze(1)).unsqueeze(0)
+        def is_token(fourth: Tensor) -> Tensor:
+            return torch.arange(LONGEST) < torch.cat([usual, fourth]).unsqueeze(1)
+
+        def pulls(fourth: Tensor) -> tuple[Tensor, Tensor]:
+            """Map the length of the fourth response to the next, and to ∂J/∂log π of all tokens, 0 on padding."""
+            mask = is_token(fourth).unsqueeze(0)
             logp = torch.full(mask.shape, OLD_PROB, dtype=torch.double).log().requires_grad_()
-            part = own.objective(logp, Batch(logp.detach(), A.expand(mask.shape) * mask, mask))
-            loss = (part.value * own.aggregate(mask)).masked_fill(~mask, 0.0).sum()
-            return long + 1, torch.autograd.grad(loss, logp)[0][0]
+            part = rule.objective(logp, Batch(logp.detach(), A.expand(mask.shape) * mask, mask))
+            J = (part.value * rule.aggregate(mask)).masked_fill(~mask, 0.0).sum()
+            return fourth + 1, torch.autograd.grad(J, logp)[0][0]
 
-        every = repeated(pulls, torch.ones(1, dtype=torch.double), LONGEST)  # [lengths, G, T]
-        of_token = every[:, :, 0].abs()
-        of_whole = every.abs().sum(-1)
+        by_length = repeated(pulls, torch.ones(1, dtype=torch.double), LONGEST)  # [lengths, G, T]
+        sizes = by_length.abs()
         pull, whole = (
-            torch.where(values[:, -2] > 0, values[:, -1] / values[:, -2], torch.nan) for values in (of_token, of_whole)
+            torch.where(size[:, -2] > 0, size[:, -1] / size[:, -2], torch.nan)
+            for size in (sizes[:, :, 0], sizes.sum(-1))
         )
         at = (tokens - 1).long().reshape(1)
-        now = every[at][0]
-        there = torch.arange(LONGEST) < torch.cat([torch.full((GROUP - 1,), USUAL), tokens.reshape(1)]).unsqueeze(1)
+        now, there = by_length[at][0], is_token(tokens.reshape(1))
         return {
             "number": torch.arange(1, LONGEST + 1, dtype=torch.double),
             "pull": pull,
@@ -70,31 +72,22 @@ def length(algorithm: GroupPolicyGradient) -> Curve:
             "there": there.double().flatten(),
             "is_up": (there & (now > 0)).double().flatten(),
             "is_down": (there & (now < 0)).double().flatten(),
-            "reach": 2 * of_token[at][0, :-1].amax().clamp(min=1e-9),
+            "reach": 2 * now[:-1, 0].abs().amax().clamp(min=1e-9),
             "pulls": pull[0].isfinite().double(),
-            "same": ((pull - 1).abs().amax() < 1e-9).double(),
-            "differs": ((pull - 1).abs().amax() >= 1e-9).double(),
         }
 
     return curve
 
 
-def _lines(y: str) -> tuple[Line, ...]:
-    beside = {"colour": "vermilion", "when": f"b1_{y}", "label": "{b1_name}"}
-    return (
-        Line("number", f"b1_{y}", "5 3", direct=True, **beside),  # type: ignore[arg-type]
-        Line("number", y, width=3, label="{name}", direct=True),
-    )
-
-
-def _against(title: str, y: str, what: str) -> Panel:
+def _against_length(title: str, y: str, what: str) -> Panel:
     return Panel(
         title,
         Axis("tokens of response 4", 0.5, LONGEST + 0.5, ticks=(1, 4, 8, 12, 16, 20, 24)),
         Axis(what, 0.1, 10, log=1, ticks=(0.1, 0.2, 0.5, 1, 2, 5, 10)),
         (
             Rule(1.0, axis="y", dash="", width=1),
-            *_lines(y),
+            Line("number", f"b1_{y}", "5 3", colour="vermilion", when=f"b1_{y}", label="{b1_name}", direct=True),
+            Line("number", y, width=3, label="{name}", direct=True),
             Points("tokens", f"{y}_now", size=10),
             Rule("tokens", dash="6 2 1 2", width=1.5, colour="ink", drag="tokens"),
         ),
@@ -102,10 +95,6 @@ def _against(title: str, y: str, what: str) -> Panel:
     )
 
 
-_PULLED = (
-    "{name} pulls a token of it {pull_now:.2f} times as hard as one of an 8-token response, "
-    "and all of it {whole_now:.2f} times."
-)
 LENGTH = Picture(
     title="How hard is a token pulled as its response grows?",
     look="Press ▶: response 4 grows, and under GRPO's mean its tokens fade.",
@@ -115,7 +104,7 @@ LENGTH = Picture(
     "its tokens is pulled, and the whole response.",
     panels=(
         Panel(
-            "The push on each token of four responses",
+            "The push on each token of four responses, before the first update",
             Axis("token", 0.4, LONGEST + 0.6, ticks=(1, 8, 16, 24)),
             Axis("response", 0.4, GROUP + 0.6, names="rows"),
             (
@@ -126,8 +115,8 @@ LENGTH = Picture(
             tall=0.5,
             wide=2,
         ),
-        _against("One token of response 4", "pull", "pull, 1 for a token of 8"),
-        _against("All tokens of response 4 together", "whole", "pull, 1 for a response of 8"),
+        _against_length("One token of response 4", "pull", "pull, 1 for a token of 8"),
+        _against_length("All its tokens together", "whole", "pull, 1 for a response of 8"),
     ),
     controls={
         "tokens": Slider(1, LONGEST, 1, 16, "tokens of response 4", plays=True),
@@ -136,19 +125,12 @@ LENGTH = Picture(
     },
     data={"column": COLUMNS, "row": ROWS, "rows": ["4", "3", "2", "1"]},
     conclusion=(
-        Say(f"Response 4 has {{tokens:d}} tokens. {_PULLED}", "pulls"),
-        Say("Response 4 has {tokens:d} tokens. {name} does not pull on such a response in this group."),
-    ),
-    says=(
-        Say("Response 4 is wrong, as response 3 is; the other two are right.", "grows=a wrong answer"),
-        Say("Response 4 is right, as response 3 is; the other two are wrong.", "grows=a right answer"),
-        Say("{name} pulls every token alike, however long its response is.", "same"),
-        Say("How hard {name} pulls a token depends on the length of its response.", "differs"),
         Say(
-            "{b1_name} pulls a token of it {b1_pull_now:.2f} times as hard, and all of it {b1_whole_now:.2f} times.",
-            "b1_pull_now",
+            "{name} pulls a token of a {tokens:d}-token response {pull_now:.2f} times as hard as one of an 8-token response, "
+            "and all its tokens together {whole_now:.2f} times.",
+            "pulls",
         ),
-        Say("Before the first update: all ratios are 1. Responses 1 to 3 have 8 tokens."),
+        Say("{name} does not pull on a response of this reward, however long it is: response 4 is left alone."),
     ),
 )
 

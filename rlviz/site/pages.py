@@ -146,21 +146,16 @@ def explorers() -> Iterator[File]:
     after = dict(pairwise(order))
     before = {b: a for a, b in after.items()}
     for name in order:
-        idea = find_explorer(name).idea
         ways = [
             element("a", words.format(titles[other[name]]), href=f"{other[name]}.html")
             for words, other in (("← {}", before), ("{} →", after))
             if name in other
         ]
-        folds = (
-            ("What to look for", idea.picture.notice),
-            ("What is computed", computed()[name]),
-        )
         yield page(
             f"explorers/{name}.html",
             titles[name],
             live(name, "../"),
-            *(element("details", element("summary", what), element("p", said)) for what, said in folds if said),
+            element("details", element("summary", "What is computed"), element("p", computed()[name])),
             element("nav", *ways, class_="beside", aria_label="Other explorers"),
         )
         yield File(f"explorers/{name}.png", explorer_of(name).png)

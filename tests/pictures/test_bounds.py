@@ -50,6 +50,7 @@ def test_worked_numbers_can_be_read_off(algorithm, q, low, high):
     near = np.abs(names.array("q") - q).argmin()
     np.testing.assert_allclose(names.array("lower")[near], low / q, rtol=0.03)
     np.testing.assert_allclose(names.array("upper")[near], high / q, rtol=0.03)
+    np.testing.assert_allclose(names.array("high_prob"), names.array("upper") * names.array("q"), rtol=1e-12)
     assert explorer.conclusion.endswith(f"down to {low:.3g} and up to {min(high, 1):.3g}.")
 
 
@@ -82,6 +83,7 @@ def test_tokens_are_clipped_by_the_algorithm_in_the_picture():
     ratio, cut = names.array("tokens_ratio"), names.array("tokens_cut")
     np.testing.assert_allclose(ratio[~np.isnan(ratio)], [1.5, 1.5, 0.6, 1.5, 1.1])  # padding between them is none
     assert cut[~np.isnan(ratio)].tolist() == [1, 1, 1, 0, 0]  # a bad token may rise, and 1.1 is inside
+    np.testing.assert_array_equal(names.array("tokens_free"), ~np.isnan(ratio) & (cut == 0))
     # under DCPO a token of .1 may double and a token of .2 may halve: ½ + ½ √(1 + .8 / .1) = 2, and ½
     assert explore_bounds(DCPO, run=run_of(response(*tokens))).names().array("tokens_cut").sum() == 0
 

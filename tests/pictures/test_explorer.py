@@ -6,6 +6,7 @@ import pytest
 
 import rlviz
 from rlviz.algorithms import DAPO, GRPO
+from rlviz.page.picture import Say
 from rlviz.pictures.catalogue import find_explorer
 
 
@@ -90,3 +91,10 @@ def test_what_a_notebook_shows_and_saves(monkeypatch):
     live, image = shown[1:]
     assert "text/html" in live and "image/png" not in live and set(image) == {"image/png", "text/plain"}
     assert image["text/plain"] == explorer.alt and explorer.conclusion in explorer.alt
+
+
+def test_a_picture_has_one_answer():
+    picture = rlviz.explore_clip().idea.picture
+    two = replace(picture, conclusion=(Say("Yes.", "lower"), Say("No.")))
+    with pytest.raises(ValueError, match=r"conclusion must be at most 2 sentences.*got 3"):
+        replace(picture, conclusion=(*two.conclusion, Say("Perhaps.")))

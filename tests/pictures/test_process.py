@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz.algorithms import ALGORITHMS, DR_GRPO, GRPO, GRPO_PROCESS, GroupPolicyGradient
+from rlviz.algorithms import DR_GRPO, GRPO_PROCESS
 from rlviz.pictures.process import explore_process
 
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -40,14 +40,15 @@ def test_the_answers():
 
 def test_process_credit_where_no_answer_is_right():
     sums = [(6 - t) * GOOD + 3 * BAD for t in range(6)] + [3 * BAD, 2 * BAD, BAD, BAD, BAD]
-    left = [9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1]
-    names, swapped = shown(**NONE_RIGHT), shown(supervision="mean", **NONE_RIGHT)
+    names = shown(**NONE_RIGHT)
     np.testing.assert_allclose(names("process"), sums, rtol=1e-5)
-    np.testing.assert_allclose(names("beside"), np.array(sums) / left, rtol=1e-5)
-    np.testing.assert_array_equal(swapped("process"), names("beside"))
-    np.testing.assert_array_equal(swapped("beside"), names("process"))
+    np.testing.assert_allclose(names("mean"), np.array(sums) / [9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1], rtol=1e-5)
     np.testing.assert_array_equal(names("group_credit").reshape(8, 11)[0], names("process"))
     assert not names("outcome").any() and not any(outcomes(names))
+    # 3 BAD = −2.52 on token 7, the first wrong one
+    assert explore_process(**NONE_RIGHT).conclusion == (
+        "GRPO: rewards for steps give token 7 of answer 1 the least credit, −2.52, where the outcome gives 0.00."
+    )
 
 
 def test_one_right_answer_and_three():
@@ -59,63 +60,18 @@ def test_one_right_answer_and_three():
     # 33 of 72 steps are right now, and all 9 of answer 1: the sum is 9 z, the mean z
     z = (1 - 33 / 72) / math.sqrt(33 * 39 / 72 / 71)
     np.testing.assert_allclose(names("process")[[0, -1]], [9 * z, z], rtol=1e-5)
-    np.testing.assert_allclose(names("beside"), z, rtol=1e-5)
+    np.testing.assert_allclose(names("mean"), z, rtol=1e-5)
     # 3 of 8, the last three: mean 3/8, unbiased variance 8/7 · 3/8 · 5/8
     std = math.sqrt(8 / 7 * 3 / 8 * 5 / 8)
     np.testing.assert_allclose(outcomes(shown()), [-3 / 8 / std] * 5 + [5 / 8 / std] * 3, rtol=1e-5)
     all_right = shown(right_steps=8, right_others=7)
-    assert not any(all_right(name).any() for name in ("process", "beside", "outcome"))
-
-
-def test_process_credit_is_the_same_whoever_the_algorithm():
-    explorer = explore_process()
-    grpo = explorer.names().array("process")
-    for algorithm in (a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)):
-        explorer.set(algorithm=algorithm)
-        np.testing.assert_array_equal(explorer.names().array("process"), grpo)
+    assert not any(all_right(name).any() for name in ("process", "mean", "outcome"))
 
 
 def test_an_algorithm_with_process_supervision_shows_its_own_rule():
-    """Also where a sum of steps is asked for beside it; its outcome credit rewards the last token alone."""
-    own, grpo = (shown(of, right_others=2, supervision="mean") for of in (GRPO_PROCESS, GRPO))
-    np.testing.assert_array_equal(own("process"), grpo("beside"))  # the paper's sum
-    np.testing.assert_array_equal(own("beside"), grpo("process"))
-    np.testing.assert_allclose(outcomes(own), outcomes(grpo), rtol=1e-12)
-
-    def own_step_only(rewards, step_ends):
-        return rewards * step_ends
-
-    mine = explore_process(replace(GRPO_PROCESS, name="Mine", advantage=own_step_only))
-    assert mine.names().array("process").tolist() == [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
-    assert "Process credit, its own rule, is put in the outcome's place" in mine.caption
-
-
-def test_process_supervision_stands_second():
-    assert list(explore_process.idea.members)[:2] == ["GRPO", "GRPO (process)"]
-
-
-def test_words():
-    explorer = explore_process(right_others=0)
-    # 6 GOOD + 3 BAD = 4.53, BAD = −0.84, 3 BAD = −2.52; token 5 is the first whose sum, 2 GOOD + 3 BAD, is below 0
-    assert explorer.conclusion == (
-        "GRPO gives no token of any answer any credit; process credit runs from +4.53 on the first token to −0.84 on the last, "
-        "−2.52 at its lowest."
-    )
-    for said in (
-        "0 of 8 answers are right. Answer 1, 67389608#8, is wrong from step 7 of 9 on.",
-        "It is below 0 from token 5, before the first wrong step: a token answers for all steps to come.",
-        "On the first token the mean of the steps to come is +0.50.",
-    ):
-        assert said in explorer.caption
-    for change, said in (
-        ({"right_steps": 0}, "wrong from step 1 of 9 on"),
-        ({"right_steps": 8}, "1 of 8 answers is right. Answer 1, 67389631#1, is right throughout."),
-        ({"right_steps": 8}, "GRPO gives every token of answer 1 the same +2.47; process credit "),
-        ({"right_others": 7}, "GRPO gives no token of any answer any credit; process credit is 0 on every token."),
-        ({"right_steps": 7}, "GRPO gives every token of answer 1 the same −2.47; "),  # −1/8 against 7/8: −0.875 / 0.354
-        ({"answer": 3}, "GRPO gives every token of answer 3 the same +0.35; "),  # 1/8 / 0.354
-    ):
-        explorer.set(**change)
-        assert said in explorer.caption
-    explorer.set(right_steps=0, answer=1, right_others=0)
-    assert "before the first wrong step" not in explorer.caption
+    """Its outcome credit rewards the last token alone."""
+    names = shown(GRPO_PROCESS)
+    np.testing.assert_array_equal(names("process"), shown()("process"))  # the paper's sum
+    np.testing.assert_allclose(outcomes(names), outcomes(shown()), rtol=1e-12)
+    mine = shown(replace(GRPO_PROCESS, name="Mine", advantage=lambda rewards, step_ends: rewards * step_ends))
+    assert mine("process").tolist() == [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rlviz.algorithms import DAPO, GRPO, GSPO, RLOO, SAPO
+from rlviz.algorithms import DAPO, GRPO, RLOO
 from rlviz.pictures import explore_walk
 
 
@@ -13,34 +13,22 @@ def by_hand(q, A, pace, low, high):
     z, ratios, pushes = math.log(q / (1 - q)), [], []
     for _ in range(9):
         p = 1 / (1 + math.exp(-z))
-        r = p / q
-        push = 0.0 if (A > 0 and r > high) or (A < 0 and r < low) else r * A
-        ratios.append(r)
-        pushes.append(push)
-        z += pace * push * (1 - p)
+        ratios.append(p / q)
+        pushes.append(0.0 if (A > 0 and p / q > high) or (A < 0 and p / q < low) else p / q * A)
+        z += pace * pushes[-1] * (1 - p)
     return ratios, pushes
 
 
 @pytest.mark.parametrize(("q", "A", "pace"), [(0.3, 1.0, 0.12), (0.01, 2.0, 0.25), (0.7, -1.0, 0.5), (0.5, -2.0, 0.03)])
 @pytest.mark.parametrize(("algorithm", "low", "high"), [(GRPO, 0.8, 1.2), (DAPO, 0.8, 1.28), (RLOO, 0.0, math.inf)])
 def test_the_path_by_hand(q, A, pace, algorithm, low, high):
-    names = explore_walk(algorithm, old_prob=q, advantage=A, pace=pace, beside=()).names().array
-    ratios, pushes = by_hand(q, A, pace, low, high)
-    assert names("ratio").tolist() == pytest.approx(ratios, rel=1e-9)
-    assert names("push").tolist() == pytest.approx(pushes, rel=1e-9, abs=1e-12)
-    assert names("moves").item() == sum(push != 0 for push in pushes[:-1])
-    assert names("without").tolist() == pytest.approx(by_hand(q, A, pace, 0, math.inf)[0], rel=1e-9)
-
-
-def test_what_is_walked_ends_at_the_update_chosen():
-    names = explore_walk(updates=3).names().array
-    walked = names("walked").tolist()
-    assert walked[:4] == names("ratio").tolist()[:4] and all(math.isnan(value) for value in walked[4:])
-    assert names("here_ratio").item() == walked[3]
-
-
-def test_it_says_who_is_stopped():
-    assert explore_walk().caption.startswith("GRPO: 4 of 8 updates move the token. Then its ratio is past 1.20")
-    assert "all 8 updates move the token" in explore_walk(SAPO).caption
-    with pytest.raises(ValueError, match="limits the ratio of a whole response"):
-        explore_walk(GSPO)
+    names = explore_walk(algorithm, old_prob=q, advantage=A, pace=pace, updates=3, beside=()).names()
+    (ratios, pushes), (free, _) = by_hand(q, A, pace, low, high), by_hand(q, A, pace, 0, math.inf)
+    expected = {"ratio": ratios, "push": pushes, "without": free, "walked": ratios[:4] + [math.nan] * 5}
+    expected |= {
+        "moves": [sum(push != 0 for push in pushes[:-1])],
+        "limit": [(high if A > 0 else low) if algorithm is not RLOO else math.nan],
+    }
+    expected |= {"here_ratio": ratios[3:4], "here_push": pushes[3:4], "end_ratio": ratios[-1:], "free_ratio": free[-1:]}
+    for name, values in expected.items():
+        assert names.array(name).tolist() == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), name

@@ -11,7 +11,6 @@ import pytest
 
 from rlviz import DAPO, GRPO, Contender, compare
 from rlviz.interop import explain_config, to_trl
-from rlviz.pictures.kl import kl_curve
 from rlviz.pieces.mismatch import MaskedWeight
 from rlviz.runs.watching import watch
 from rlviz.tabular import TableTask, good_actions, rare_good_action, train_table
@@ -57,7 +56,6 @@ UPDATE = call(update, reward_model, PAIRS)
 TABLE = call(train_table, GRPO)
 TASK = call(TableTask, success=(0.0, 1.0))
 COMPARE = call(compare, [Contender("GRPO", GRPO, SHORT)], "chain", seeds=1, out="out")
-KL = call(kl_curve, GRPO)
 # function, names of its arguments that are whole numbers of at least 1
 COUNTS = (
     (build_policy, "hidden_size num_layers num_heads max_length"),
@@ -95,9 +93,6 @@ RANGES = (
     (COMPARE, "seeds", 0, 10_001, [1, 1]),
     (COMPARE, "jobs", 0, 1025),
     (COMPARE, "amount", 0, math.inf, "x"),
-    (KL, "apart", -0.1, 10.5),
-    (KL, "weight", -0.1, 1.1),
-    (KL, "distance", 0.0, math.inf),
     (good_actions, "good", 0, 20),
     (rare_good_action, "start", 0.0, 1.0),
     (TASK, "start", (0.5, 0.6), (1.0,), "even"),

@@ -222,7 +222,7 @@ TOGETHER = (
     (lambda: compare([Contender("DPO", DPO)], "chain", out="out"), "budget: DPO learns from pairs…choose seconds"),
     (lambda: explore_bounds(DPO), "algorithm: DPO has no ratio that could be limited"),
     (lambda: explore_bounds(GSPO), "algorithm: GSPO limits the ratio of a whole response"),
-    (lambda: explore_dpo(ORPO), "algorithm: ORPO has no loss on the margin of a pair"),
+    (lambda: explore_dpo(ORPO), "algorithm: ORPO has nothing that this picture shows; …have"),
     (lambda: explore_length(PPO), "algorithm: PPO does not learn from groups of responses"),
     (lambda: explore_entropy(FORKING_TOKENS, step=61), "step must be from 0 to 60; got 61"),
     (lambda: explore_aggregation(IPO), "algorithm: IPO has nothing that this picture shows; …have"),
