@@ -183,7 +183,7 @@ _NOW = "From {entropy_first:.2f} nats {name}'s entropy goes to {entropy_now:.2f}
 ENTROPY = Picture(
     title="What happens to the entropy while a policy learns?",
     look="Drag the step: GRPO settles on one of three good actions. Then raise its KL to the start.",
-    notice="REINFORCE++ pays for leaving the start, so it keeps all good actions alike. Compare two algorithms at the same "
+    notice="REINFORCE++ pays for leaving the start, so it does not settle on one. Compare two algorithms at the same "
     "accuracy rather than at the same step.",
     alt="Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy against "
     "accuracy, and the actions' probabilities at one step.",
@@ -241,7 +241,7 @@ explore_entropy = explorer(
     free=True,
     example=EXAMPLE,
     named={
-        "three good actions of twenty": {},
+        "three good of twenty": {},
         "a rare good action": {"reward": "rare good", "updates_per_rollout": 16, "beside": (DCPO,)},
         "a reward of pure chance": {"reward": "random", "updates_per_rollout": 8, "beside": (DCPO,)},
     },

@@ -91,7 +91,7 @@ def test_a_piece_of_one_s_own_trains_too_and_is_traced_once(monkeypatch):
     )
 
 
-def test_at_first_one_collapses_and_another_keeps_all_good_actions_at_the_same_accuracy():
+def test_at_first_one_collapses_and_another_keeps_several_good_actions_at_the_same_accuracy():
     names = explore_entropy().names()
     assert names.one("accuracy_now") > 0.95 and names.one("b1_accuracy_now") > 0.95
     # three equally likely actions have ln 3 = 1.10 nats, one has none
