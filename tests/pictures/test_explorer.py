@@ -8,6 +8,7 @@ import rlviz
 from rlviz.algorithms import DAPO, GRPO
 from rlviz.page.picture import Say
 from rlviz.pictures.catalogue import find_explorer
+from rlviz.pieces.surrogate import DualClip
 
 
 # pictures whose programs differ in kind, and in what of a rule is in them: bounds alone, free sizes, a loop, choices that pick
@@ -66,6 +67,8 @@ def test_an_algorithm_beside_keeps_its_own_numbers_while_the_sliders_move():
         ]  # fmt: skip
     again = eval(explorer.call, {"explore_clip": rlviz.explore_clip, "GRPO": GRPO})
     assert again.values == explorer.values and len(explorer.idea.members) == len(again._members)  # no new algorithm
+    other = replace(narrow, surrogate=DualClip(c=3.0))  # has the numbers, and is another rule
+    assert rlviz.explore_clip(beside=(other,)).values["beside"] == ["the other GRPO"]
     explorer.set(algorithm=DAPO)
     assert explorer.names().fill("{b3_name}") == "GRPO"
 

@@ -16,6 +16,7 @@ def test_a_column_is_a_setting_and_equal_axes_have_equal_limits():
     figure = small_multiples(FOUR, ["usual", "rare", "whole", "walk"])
     ratios = [[ax.get_xlim()[1] for ax in figure.axes[row : row + 3]] for row in (0, 4)]
     assert ratios == [[4.0, 4.0, 2.0]] * 2  # a token's ratio up to 4 in both; the ratio of a response is another axis
+    assert [ax.get_xlim()[1] for ax in small_multiples(FOUR[1::-1]).axes[:2]] == [4.0, 4.0]  # in any order
     assert [ax.get_ylabel() for ax in figure.axes if ax.yaxis.label.get_visible()][:2] == [
         "objective J, push ∂J/∂log π",
         "ratio",
