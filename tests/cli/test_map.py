@@ -25,7 +25,7 @@ def test_a_map_as_picture_and_table_of_which_every_measure_is_drawn(rlviz, tmp_p
         len(found) == 2 * 2 * 4 and {*found.algorithm} == {"GRPO with DCPO's bounds"} and {*found.against} == {"GRPO"}
     )
     assert (found.level[0], found.steps[0], found.replicas[0]) == (0.5, 3, 3)
-    assert "entropy at equal accuracy" in Image.open(out).info["Description"] and Image.open(out).size == (1500, 792)
+    assert "entropy at equal accuracy" in Image.open(out).info["Description"] and Image.open(out).size[0] == 1500
     assert Image.open(out).info["Description"] in one_line(result)
     call = re.search(r"In Python: (explore_map\(.*\))", one_line(result))[1]
     assert eval(call, {"explore_map": explore_map}).caption in one_line(result)
