@@ -156,7 +156,6 @@ class _WatchedLoss:
         self._weight.register_post_accumulate_grad_hook(self._accumulated)
 
     def _arrives(self, gradient: Tensor) -> None:
-        self.backwards += 1
         self._fresh = gradient.detach().clone()
 
     def _accumulated(self, weight: Tensor) -> None:
@@ -178,7 +177,12 @@ class _WatchedLoss:
         wrong = _wrong_tensors(logp, old_logp, rewards, mask) or _wrong_rewards(graded, rewards)
         if wrong:
             raise Unusable(wrong)
-        return self.loss(logp, old_logp, ref_logp, rewards, mask)
+        value = self.loss(logp, old_logp, ref_logp, rewards, mask)
+        value.register_hook(self._backward)
+        return value
+
+    def _backward(self, _: Tensor) -> None:
+        self.backwards += 1
 
 
 def _wrong_tensors(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:

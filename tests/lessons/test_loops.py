@@ -84,6 +84,7 @@ def two_steps(monkeypatch):
         ((("loss(logp, seen", "loss(logp.flatten(0, 1), seen"),), "must have one shape, [16, 8, tokens]; yours: logp [128,"),
         ((("loss(logp, seen.logp,", "loss(logp, seen.logp.roll(1, 2),"),), "differ by up to"),
         ((("    J.backward()\n", ""),), "no gradient is computed: call .backward()"),
+        ((("    J.backward()", "    (-(R - R.mean()).unsqueeze(-1) * logp).mean().backward()"),), "no gradient is computed"),
         ((("    optimizer.zero_grad()\n", ""),), "the gradients of several steps add up"),
         ((("    optimizer.step()\n", ""),), "the weights never move: call optimizer.step()"),
         ((("    optimizer.step()\n", "optimizer.step()\n"),), "the weights do not move in every step"),
