@@ -135,7 +135,7 @@ ADVANTAGES = Picture(
                 Rule("success_rate", dash="6 2 1 2", width=1.5, colour="ink", drag="success_rate"),
                 Line("rates", "equal_share", colour="grey", label="all right or all wrong"),
                 Points("points", "dead_share", colour="vermilion", label="dead, simulated"),
-                Points("success_rate", "dead_at", "D", 10, colour="ink", fill="none"),
+                Points("success_rate", "dead_at", "D", 10, colour="ink", fill="none", label="here"),
             ),
             wide=0.92,
         ),

@@ -168,7 +168,7 @@ def _panel(title: str, label: str, what: str, low: str, high: str, *extra: Rule,
         Axis("old probability", "left", 1, log="scale=log"),
         Axis(label, f"{what}_bottom", f"{what}_top", log="scale=log"),
         (
-            Area("q", low, high, label="pushed either way"),
+            Area("q", low, high, label="pushed up and down"),
             Line("q", low),
             Line("q", high, label="{name}", direct=True),
             Rule(1.0, axis="y", dash="", width=1, colour="ink"),
@@ -221,11 +221,11 @@ BOUNDS = Picture(
     },
     conclusion=(
         Say(
-            "{name} pushes a token of probability {old_prob} down to {down_to:.3g} and up to {up_to:.3g}; {b1_name} to "
+            "{name} lets a token of probability {old_prob} fall to {down_to:.3g} and rise to {up_to:.3g}; {b1_name} to "
             "{b1_down_to:.3g} and {b1_up_to:.3g}.",
             "b1_up_to",
         ),
-        Say("{name} pushes a token of probability {old_prob} down to {down_to:.3g} and up to {up_to:.3g}."),
+        Say("{name} lets a token of probability {old_prob} fall to {down_to:.3g} and rise to {up_to:.3g}."),
     ),
 )
 

@@ -78,6 +78,7 @@ def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
             "chosen_from": start[0],
             "rejected_from": start[1],
             "chosen_prob_now": now[0].exp(),
+            "chosen_falls": now[0] < start[0] - 0.01,
             "rejected_prob_now": now[1].exp(),
         }
         for i, name in enumerate(("chosen", "rejected", "others")):
@@ -157,6 +158,10 @@ def _response(name: str, colour: str, dash: str, label: str) -> tuple[Line, Poin
     )
 
 
+_FROM_TO = (
+    "from probability {chosen_prob:.2g} to {chosen_prob_now:.2g} in {step:d} steps of {name}, the rejected one from "
+    "{rejected_prob:.2g} to {rejected_prob_now:.2g}; their margin is {margin_now:.3g} nats."
+)
 DPO_PICTURE = Picture(
     title="Does training on a pair make the chosen response likelier?",
     look="Press ▶: both responses sink while their margin grows. Then move “how alike”.",
@@ -201,10 +206,8 @@ DPO_PICTURE = Picture(
         "pace": Slider(0.1, 3.0, 0.1, 1.5, "first step, nats"),
     },
     conclusion=(
-        Say(
-            "{name}: after {step:d} steps the margin is {margin_now:.3g} nats; the chosen response went from probability "
-            "{chosen_prob:.2g} to {chosen_prob_now:.2g}, the rejected one from {rejected_prob:.2g} to {rejected_prob_now:.2g}."
-        ),
+        Say(f"No: the chosen response falls {_FROM_TO}", "chosen_falls"),
+        Say(f"The chosen response goes {_FROM_TO}"),
     ),
 )
 

@@ -165,7 +165,7 @@ EXAMPLE = {  # sizes that are independent, and none of them 1
 def lines_of(name: str) -> tuple[Mark, ...]:
     """Return a line with the middle 80 % of replicas, of the chosen algorithm and of the one beside it, and the step."""
     return (
-        Area("steps", f"{name}_low", f"{name}_high"),
+        Area("steps", f"{name}_low", f"{name}_high", label="middle 80 % of replicas"),
         Area("steps", f"b1_{name}_low", f"b1_{name}_high", colour="vermilion", when="b1_name"),
         Rule("step", drag="step", colour="ink"),
         _beside("steps", f"b1_{name}"),

@@ -135,12 +135,13 @@ _DIGITS = Text("digits", "digit_at", "row", where="typed")
 LOOP = Picture(
     title="What happens in one training step?",
     look="Press ▶ beside “moment”: one step, slowly. Then ▶ beside “step”.",
-    notice="Only the group decides: where all rewards are equal, no token is pushed, and the curve stands still.",
+    notice="Only the group decides: where all rewards are equal, no token is pushed. A token can become likelier against its own "
+    "response's A, where a right response has the same token in that place.",
     alt="The tokens of four responses with their probabilities, their rewards and advantages, the same tokens shaded by the push "
     "on each, and the probability of a right response against the step.",
     panels=(
         Panel(
-            "1 · Sample four responses",
+            f"1 · Sample: which digits add up to {SUM}?",
             _ACROSS,
             _DOWN,
             (
@@ -151,7 +152,7 @@ LOOP = Picture(
             tall=0.5,
         ),
         Panel(
-            f"2 · Compare: right is a sum of {SUM}",
+            "2 · Compare with the mean of the group",
             Axis("", 0.2, GROUP + 0.6, ticks=None),
             Axis("reward", -0.8, 1.6, ticks=(0, 1)),
             (
@@ -217,13 +218,13 @@ LOOP = Picture(
     },
     conclusion=(
         Say(
-            f"In step {{step:d}} of {STEPS}, {{count:d}} of {GROUP} responses are right, and {{name}} moves P(right) from "
+            f"In step {{step:d}} of {STEPS}, with {{count:d}} of {GROUP} responses right, {{name}} moves P(right) from "
             "{before:.3f} to {after:.3f}.",
             "learns",
         ),
         Say(
-            f"In step {{step:d}} of {STEPS}, {{count:d}} of {GROUP} responses are right: under {{name}} every A is 0, and no "
-            "token is worth a push."
+            f"In step {{step:d}} of {STEPS}, with {{count:d}} of {GROUP} responses right, every A is 0 under {{name}}: no token "
+            "is worth a push."
         ),
     ),
 )

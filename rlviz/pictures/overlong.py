@@ -133,7 +133,7 @@ OVERLONG = Picture(
                 *ENDS,
                 Rule("start", drag="cache", label="punished", direct=True, when="is_soft"),
                 Rule(0, axis="y", dash="", width=1),
-                Line("at", "plain", width=5, colour="grey", label="without", direct=True),
+                Line("at", "plain", width=5, colour="grey", label="unshaped", direct=True),
                 Line("at", "own", "6 4", colour="green", label="its own", direct=True, when="own_differs"),
                 Line("at", "shaped", label="shaped", direct=True, when="is_shaped"),
                 Points("at", "shaped", size=4, where="whole", when="is_shaped"),

@@ -197,8 +197,8 @@ RATIO = Picture(
     data={"tokens": Draws("normal", (1, 1, "length"), 0)},
     conclusion=(
         Say(
-            "Nine in ten of {name}'s ratios lie between {own_from:r} and {own_to:r}, products within a factor "
-            "{product_to:.3g}; {cut_percent:.2f} % of the tokens are cut."
+            "At {length} tokens, nine in ten of {name}'s ratios lie between {own_from:r} and {own_to:r}, products of token "
+            "ratios within a factor of {product_to:.3g}; {cut_percent:.2f} % of the tokens are cut."
         ),
     ),
 )

@@ -55,7 +55,7 @@ def test_worked_numbers_can_be_read_off(algorithm, q, low, high):
 
 
 def test_the_conclusion_compares_with_the_first_one_beside_it():
-    says = "DCPO pushes a token of probability 0.01 down to 0.005 and up to 0.05; DAPO to 0.008 and 0.0128."
+    says = "DCPO lets a token of probability 0.01 fall to 0.005 and rise to 0.05; DAPO to 0.008 and 0.0128."
     assert explore_bounds().conclusion == says
 
 
@@ -66,7 +66,7 @@ def test_limits_where_no_gradient_is_cut_hold_nothing():
 
     # only a good token is held, at 1.2 q
     explorer = explore_bounds(replace(GRPO, name="Mine", surrogate=one_sided), old_prob=0.1, beside=())
-    assert explorer.conclusion == "Mine pushes a token of probability 0.1 down to 0 and up to 0.12."
+    assert explorer.conclusion == "Mine lets a token of probability 0.1 fall to 0 and rise to 0.12."
 
 
 def test_a_rule_that_looks_at_the_sign_gives_the_limit_that_cuts():

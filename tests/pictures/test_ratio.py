@@ -115,5 +115,5 @@ def test_the_window_shows_the_limits_and_the_ratios():
 
 def test_the_conclusion_by_hand():
     # products of 100 log-ratios: N(−4.5, 3²), where nine in ten lie within 8.345 nats, e^8.345 = 4,210
-    says = "Nine in ten of GRPO's ratios lie between 0.61 and 1.65, products within a factor 4.21e+03; 25.03 % of"
+    says = "lie between 0.61 and 1.65, products of token ratios within a factor of 4.21e+03; 25.03 % of"
     assert says in explore_ratio(noise=0.3).conclusion
