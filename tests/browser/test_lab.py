@@ -132,7 +132,7 @@ def test_the_address_that_was_printed_opens_the_first_lesson_whose_saved_picture
         cell = cell_with(opened.page, saved_cell.source.splitlines()[-1])
         grip = cell.locator(".rlviz-picture svg [role=slider]").first
         before = grip.get_attribute("aria-valuenow")
-        grip.press("ArrowLeft")
+        grip.press("ArrowRight" if before == grip.get_attribute("aria-valuemin") else "ArrowLeft")
         assert grip.get_attribute("aria-valuenow") != before
         assert not any(image.is_visible() for image in cell.locator("img").all())
     assert not opened.errors and not opened.outside
