@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from textwrap import fill
 from typing import Any
 
@@ -63,17 +64,11 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
 
 
 def _rows(explorers: Sequence[Explorer]) -> list[list[tuple[Panel | None, Names]]]:
-    """Return rows of panels, a column for each explorer; None where its picture has no such panel at this setting."""
-    most = max(len(one.idea.picture.panels) for one in explorers)
-    rows: list[list[tuple[Panel | None, Names]]] = []
-    for place in range(most):
-        row: list[tuple[Panel | None, Names]] = []
-        for one in explorers:
-            names, panel = one.names(), dict(enumerate(one.idea.picture.panels)).get(place)
-            row.append((panel if panel is not None and names.holds(panel.when) else None, names))
-        if any(panel for panel, _ in row):
-            rows.append(row)
-    return rows
+    """Return rows of the panels that are there, a column for each explorer; None below the last of its own."""
+    columns = [[panel for panel in one.idea.picture.panels if one.names().holds(panel.when)] for one in explorers]
+    return [
+        [(panel, one.names()) for panel, one in zip(row, explorers, strict=True)] for row in zip_longest(*columns)
+    ]
 
 
 def _same_limits(rows: list[list[tuple[Panel | None, Names]]]) -> list[list[tuple[Panel | None, Names]]]:
