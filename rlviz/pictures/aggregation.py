@@ -66,7 +66,7 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
             "bottom": torch.where(both.amin() >= 0, 0.0, -top),
             "top": top,
             "knife": cut + 0.5,
-            "same": ((parts - whole).abs() <= ALIKE * whole.abs()).all().double(),
+            "alike": (times.amax() - times.amin() <= ALIKE * times.amax()).double(),
             "least_times": times.amin(),
             "most_times": times.amax(),
         }
@@ -123,7 +123,10 @@ AGGREGATION = Picture(
         "max_length": Slider(1, 64, 1, 16, "constant's length", rare=True),
     },
     conclusion=(
-        Say("Averaging the means of two parts, {name} leaves every response its weight in the whole batch.", "same"),
+        Say(
+            "Averaging the means of two parts, {name} gives every token {least_times:.0%} of its weight in the whole batch.",
+            "alike",
+        ),
         Say(
             "Averaging the means of two parts, {name} gives tokens between {least_times:.3g} and {most_times:.3g} times their "
             "weight in the whole batch."

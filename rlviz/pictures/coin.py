@@ -56,14 +56,16 @@ def coin() -> Curve:
         limits = torch.cat([path.flatten(), exact, band.flatten()])
         room = 0.05 * (limits.amax() - limits.amin()).clamp(min=0.2)
         reach = 1.1 * error.abs().amax().clamp(min=0.1)
-        spread = errors[0].std(0)  # of the first estimates, over runs
+        spread = errors[0].std(
+            0
+        )  # of the first estimates, over runs; with equal rewards both may be 0, which is as far
         number = torch.arange(STEPS + 1, dtype=torch.double)
         outputs = {
             "number": number,
             "update": number[1:],
             "seen": (number[1:] <= step).double(),
             "exact": exact,
-            "times": spread[1] / spread[0],
+            "times": torch.where(spread.amax() > 0, spread[1] / spread[0], 1.0),
             "low": limits.amin() - room,
             "high": limits.amax() + room,
             "reach": reach,

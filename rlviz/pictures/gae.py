@@ -195,8 +195,8 @@ GAE_PICTURE = Picture(
     data=LUCK,
     conclusion=(
         Say(
-            "{name} at λ = {lam}: the credit of a token is off by {bias_at:.2f} from the critic's errors (bias) and by "
-            "{noise_at:.2f} from chance (noise).",
+            "{name} at λ = {lam}: the credit of a token is off by {bias_at:.2f} from the critic's errors and a γ below 1 (bias), "
+            "and by {noise_at:.2f} from chance (noise).",
             "has_lam",
         ),
         Say("{name} gives the {tokens:d} tokens of a {answer} answer an A from {least:+.2f} to {most:+.2f}."),

@@ -23,6 +23,7 @@ TOKENS = STEPS + 3  # the sums, #, the answer, the end: the last three are one s
 RIGHT_SUMS = (6.0, 2.0, 5.0, 0.0, 6.0, 3.0, 7.0, 1.0)
 SHIFTS = (7.0, 4.0, 1.0, 9.0, 3.0, 8.0, 5.0, 2.0)
 ANSWERS = len(SHIFTS)
+ALIKE = 1e-9  # of credit: rounding
 UNITS = (2.0, 5.0, 10.0)  # of credit, so that the axis goes from −3 of them to 3
 
 
@@ -73,6 +74,7 @@ def process(algorithm: GroupPolicyGradient) -> Curve:
             "outcome": credits[2],
             "blamed": blamed[0] + 1.0,
             "lowest": credits[0].amin(),
+            "alike": credits[0].amax() - credits[0].amin() < ALIKE,
             "outcome_there": credits[2][blamed][0],
             "sums": digits[chosen][0],
             "answer_says": digits[chosen][0, -1],
@@ -173,6 +175,11 @@ PROCESS = Picture(
         "answer": Slider(1, ANSWERS, 1, 1, "answer shown"),
     },
     conclusion=(
+        Say(
+            "{name}: rewards for steps give all tokens of answer {answer} the same credit, {lowest:+.2f}; the outcome gives "
+            "{outcome_there:+.2f}.",
+            "alike",
+        ),
         Say(
             "{name}: rewards for steps give token {blamed:d} of answer {answer} the least credit, {lowest:+.2f}, where the "
             "outcome gives {outcome_there:+.2f}."

@@ -114,7 +114,7 @@ WALK = Picture(
     },
     conclusion=(
         Say(
-            "{name}: {moves:d} of 8 updates move the token, to a ratio of {end_ratio:.2f}; without a clip it would reach "
+            "{name} moves the token in {moves:d} of 8 updates, to a ratio of {end_ratio:.2f}; without a clip it would reach "
             "{free_ratio:.2f}."
         ),
     ),

@@ -56,6 +56,12 @@ def test_the_spread_of_the_first_estimates_in_closed_form():
     assert names.one("times") == pytest.approx(times, rel=0.25)
 
 
+def test_rewards_that_are_all_equal_have_no_spread_with_a_baseline():
+    nothing, one = (explore_coin(shift=shift, heads=0.0, tails=0.0) for shift in (0.0, 1.0))
+    assert nothing.names().one("times") == 1 and one.names().one("times") == math.inf
+    assert "1.0 times as far" in nothing.conclusion
+
+
 def test_a_constant_on_the_rewards_is_nothing_to_a_baseline_and_noise_without_one():
     plain, shifted = (explore_coin(shift=shift).names().array for shift in (0.0, 10.0))
     for name in ("with", "with_low", "with_high", "exact"):

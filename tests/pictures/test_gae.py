@@ -96,5 +96,6 @@ def test_a_critic_s_rule_of_one_s_own_has_no_lambda():
 def test_the_conclusion_is_true():
     # of 4 tokens all but the last are off by .25 at λ = 0: .25 · √¾ = .22; a critic alone has no noise
     assert explore_gae(lam=0.0, offset=0.25, wiggle=0.0, tokens=4).conclusion == (
-        "PPO at λ = 0: the credit of a token is off by 0.22 from the critic's errors (bias) and by 0.00 from chance (noise)."
+        "PPO at λ = 0: the credit of a token is off by 0.22 from the critic's errors and a γ below 1 (bias), and by 0.00 from "
+        "chance (noise)."
     )

@@ -51,6 +51,12 @@ def test_process_credit_where_no_answer_is_right():
     )
 
 
+def test_where_all_answers_are_right_no_token_has_the_least_credit():
+    assert explore_process(right_steps=8, right_others=7).conclusion == (
+        "GRPO: rewards for steps give all tokens of answer 1 the same credit, 0.00; the outcome gives 0.00."
+    )
+
+
 def test_one_right_answer_and_three():
     """Rewards 1, 0, …: mean 1/8, unbiased std √(1/8). GRPO ±; Dr.GRPO without the division."""
     names = shown(right_steps=8, **NONE_RIGHT)
