@@ -63,7 +63,8 @@ class Arguments:
         for name, member in self.members.items() if hasattr(algorithm, "slots") else ():
             own, theirs = self.sliders(name), self.idea.algorithms.numbers(algorithm)  # type: ignore[union-attr]
             others = {n: float(theirs[n]) for n, (value, *_) in own.items() if theirs.get(n, value) != value}
-            if member.name == algorithm.name and others and member.with_parameters(**others) == algorithm:
+            is_inside = all(own[n][1] <= value <= own[n][2] for n, value in others.items())  # else a page leaves it out
+            if member.name == algorithm.name and others and is_inside and member.with_parameters(**others) == algorithm:
                 return "~".join([name, *(f"{n}={value:.12g}" for n, value in others.items())])
         return self.name_of(algorithm)
 
@@ -84,7 +85,7 @@ class Arguments:
             return ", ".join(
                 [name, *(f"{self.idea.controls[n].label} {formatted(value, 'g')}" for n, value in numbers.items())]
             )
-        return f"{name}, own ε" if name == chosen else name
+        return f"{name}, own ε" if name == chosen and self.sliders(name) else name
 
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments as the values of controls. Raises ValueError for one that its control cannot have."""

@@ -13,7 +13,7 @@ from PIL import Image
 
 from rlviz.algorithms import GRPO
 from rlviz.page.widget import page as page_of
-from rlviz.pictures import Explorer, explore_clip, explore_coin, explore_process, explore_walk
+from rlviz.pictures import Explorer, explore_advantages, explore_clip, explore_coin, explore_process, explore_walk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,6 +116,12 @@ def test_a_link_opens_the_picture_as_it_is_and_what_is_out_of_range_in_it_is_lef
     wrong = "#clip.old_prob=7&clip.eps_low=-1&clip.up_to=&clip.algorithm=NO&clip.beside=GRPO~eps_high=9,NO~x=1&clip.dual_clip=3"
     now = opened(explore_clip(), address=wrong)
     assert now.evaluate("document.querySelector('code').textContent") == "explore_clip(dual_clip=3)"
+    inherited = "#clip.algorithm=constructor&clip.beside=toString,__proto__,GRPO~constructor=1"
+    assert opened(explore_clip(), address=inherited).evaluate(STATE) == opened(explore_clip()).evaluate(STATE)
+    far = opened(explore_clip(eps_high=1.5))  # further than its slider goes
+    assert far.evaluate("document.querySelector('code').textContent") == "explore_clip(eps_high=1.5)"
+    counted = opened(explore_advantages(), address="#advantages.group_size=5.5")  # which Python refuses, too
+    assert counted.evaluate("document.querySelector('code').textContent") == "explore_advantages()"
 
 
 def test_a_setting_is_pinned_beside_and_stays_while_the_sliders_move(opened: Callable[..., Page]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import rlviz
-from rlviz.algorithms import DAPO, GRPO
+from rlviz.algorithms import DAPO, GRPO, GSPO
 from rlviz.page.picture import Say
 from rlviz.pictures.catalogue import find_explorer
 from rlviz.pieces.surrogate import DualClip
@@ -69,8 +69,12 @@ def test_an_algorithm_beside_keeps_its_own_numbers_while_the_sliders_move():
     assert again.values == explorer.values and len(explorer.idea.members) == len(again._members)  # no new algorithm
     other = replace(narrow, surrogate=DualClip(c=3.0))  # has the numbers, and is another rule
     assert rlviz.explore_clip(beside=(other,)).values["beside"] == ["the other GRPO"]
+    far = GSPO.with_parameters(eps_high=0.2)  # further than a slider of GSPO's goes, so an algorithm of its own
+    beyond = rlviz.explore_clip(beside=(far,))
+    assert beyond.values["beside"] == ["the other GSPO"] and beyond.names().one("b1_upper") == 1.2
     explorer.set(algorithm=DAPO)
     assert explorer.names().fill("{b3_name}") == "GRPO"
+    assert rlviz.explore_length(DAPO).names().fill("{b1_name}") == "DAPO"  # a picture that moves no ε: there is but one
 
 
 def test_a_setting_is_the_algorithm_its_numbers_and_what_is_not_as_it_begins():
