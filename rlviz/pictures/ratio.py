@@ -197,7 +197,7 @@ RATIO = Picture(
     data={"tokens": Draws("normal", (1, 1, "length"), 0)},
     conclusion=(
         Say(
-            "At {length} tokens, nine in ten of {name}'s ratios lie between {own_from:r} and {own_to:r}, products of token "
+            "At length {length}, nine in ten of {name}'s ratios lie between {own_from:r} and {own_to:r}, products of token "
             "ratios within a factor of {product_to:.3g}; {cut_percent:.2f} % of the tokens are cut."
         ),
     ),
