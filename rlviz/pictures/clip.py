@@ -17,6 +17,7 @@ from rlviz.types import Batch
 
 SIGNS = {"good": 1.0, "bad": -1.0}  # of the advantage
 AXES = {"good": (-0.3, 2.4), "bad": (-2.2, 1.4)}  # objectives that the axis covers at least
+PAST = 0.01  # of a limit, how far beyond it one asks whether it cuts
 LOOKS = (("green", "5 2 1 2"), ("ink", "1 2"), ("purple", "7 3"))  # colour and dash of algorithms beside the chosen one
 
 
@@ -37,7 +38,8 @@ def clip(algorithm: PolicyGradient, points: int = 400) -> Curve:
     """Return the curve: ratios of one token, each a response of its own, through the algorithm's objective.
 
     push = ∂J/∂log π by autograd: what an update adds to the token's log π is in proportion to it. `cut` is what the clip
-    fractions of training count. Ratios lie half a step off the limits, on which rounding would decide the slope.
+    fractions of training count. Ratios lie half a step off the limits, on which rounding would decide the slope. good_end, bad_end:
+    where a token that moves as its advantage asks loses its gradient, in sight or not.
     """
     plain = algorithm.without_kl()
     dual = replace(plain, surrogate=DualClip(c=2.0))
@@ -48,19 +50,30 @@ def clip(algorithm: PolicyGradient, points: int = 400) -> Curve:
         steps = (torch.arange(points, dtype=torch.double) + 0.5) / points * reach
         rules = with_tensors(plain, widths), with_tensors(dual, {**widths, "c": dual_clip.clamp(min=1.001)})
         outputs = {"reach": reach, "certain": 1 / old_prob * (1.0 if per_token else torch.nan)}
+        beyond = _beyond(rules[0], old_prob)
         for side, sign in SIGNS.items():
-            without, with_dual = (_objective(rule, old_prob, steps, sign) for rule in rules)
-            both = (torch.where(dual_clip > 0, b, a) for a, b in zip(without, with_dual, strict=True))
-            J, push, cut, ratio, lower, upper = both
+            tried = torch.cat([steps, beyond])
+            without, with_dual = (_objective(rule, old_prob, tried, sign) for rule in rules)
+            both = [torch.where(dual_clip > 0, b, a) for a, b in zip(without, with_dual, strict=True)]
+            J, push, cut, ratio, lower, upper = (values[:points] for values in both)
             low, high = _axis(side, ratio, J, push)
             outputs |= {"ratio": ratio, "lower": lower[0].clamp(min=0.0), "upper": upper[0]}
             outputs |= {f"J_{side}": J, f"push_{side}": push, f"cut_{side}": cut}
             outputs |= {f"low_{side}": low, f"high_{side}": high}
-            outputs[f"{side}_end"] = _first_cut(sign, ratio, cut, outputs["upper" if sign > 0 else "lower"])
+            outputs[f"{side}_end"] = _first_cut(sign, both[3], both[2], outputs["upper" if sign > 0 else "lower"])
         stops = torch.isfinite(outputs["good_end"]) | (outputs["bad_end"] > 0)
         return outputs | {"stops": stops.double()}
 
     return curve
+
+
+def _beyond(rule: PolicyGradient, old_prob: Tensor) -> Tensor:
+    """Return ratios just beyond the limits that stop a good and a bad token, [2]: they may be out of sight; 1 where there is none."""
+    signs = torch.tensor(list(SIGNS.values()), dtype=torch.double).reshape(2, 1, 1)
+    old_logp = old_prob.log().expand(signs.shape)
+    lower, upper = rule.limits(old_logp, torch.ones_like(old_logp, dtype=torch.bool), signs)
+    beyond = torch.stack([upper[0, 0, 0] * (1 + PAST), lower[1, 0, 0] * (1 - PAST)])
+    return torch.where(torch.isfinite(beyond) & (beyond > 0), beyond, 1.0)
 
 
 def _objective(rule: PolicyGradient, old_prob: Tensor, steps: Tensor, sign: float) -> tuple[Tensor, ...]:
@@ -92,7 +105,7 @@ def _first_cut(sign: float, ratio: Tensor, cut: Tensor, limit: Tensor) -> Tensor
     """Return the ratio at which a token that moves as its advantage asks loses its gradient: ∞, or 0, where it never does."""
     outward = (cut > 0) & (sign * (ratio - 1) > 0)
     end = sign * torch.where(outward, sign * ratio, torch.inf).amin()
-    near = (end - limit).abs() <= 1.5 * (ratio[1] - ratio[0])
+    near = (end - limit).abs() <= torch.maximum(1.5 * (ratio[1] - ratio[0]), 1.5 * PAST * limit)
     return torch.where(near, limit, end).clamp(min=0.0)
 
 
@@ -163,7 +176,7 @@ CLIP = Picture(
     },
     conclusion=(
         Say("{name} stops a good token above ratio {good_end:r}, and a bad one below ratio {bad_end:r}.", "stops"),
-        Say("{name} stops no token: it cuts no gradient at these ratios."),
+        Say("{name} stops no token: however far the push has moved it, it keeps its gradient."),
     ),
 )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, GRPO, GSPO, GSPO_TOKEN, PolicyGradient
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, GRPO, GSPO, GSPO_TOKEN, RLOO, PolicyGradient
 from rlviz.pictures.clip import explore_clip, is_per_token
 from rlviz.pieces.surrogate import DualClip
 
@@ -57,7 +57,12 @@ def test_which_ratios_are_of_one_token():
         ({"algorithm": GSPO}, "GSPO stops a good token above ratio 1.0004, and a bad one below ratio 0.9997."),
         # ½ + ½ √(1 + .8 / .1) = 2 and ½; from 2.02 on the axis no ratio is next to the limit any more
         ({"algorithm": DCPO, "old_prob": 0.1, "up_to": 4.0}, "above ratio 2.00, and a bad one below ratio 0.50."),
-        ({"algorithm": FREE}, "Free stops no token: it cuts no gradient at these ratios."),
+        ({"algorithm": FREE}, "Free stops no token: however far the push has moved it, it keeps its gradient."),
+        ({"algorithm": RLOO, "dual_clip": 1.5}, "RLOO stops no token"),  # it cuts what went the wrong way alone
+        # limits that are out of sight, at the edge of the axis and nearer to 0 than its first ratio
+        ({"algorithm": DCPO, "old_prob": 0.01}, "above ratio 5.00, and a bad one below ratio 0.50."),
+        ({"eps_high": 1.0}, "above ratio 2.00, and a bad one below ratio 0.80."),
+        ({"eps_low": 0.99, "up_to": 12.0}, "above ratio 1.20, and a bad one below ratio 0.01."),
     ],
 )
 def test_the_conclusion_says_where_a_token_is_stopped(arguments, says):
