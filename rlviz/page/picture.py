@@ -180,7 +180,7 @@ class Panel:
 class Slider:
     """A number from low to high in steps; low and high may be the names of other controls.
 
-    stops: in place of the three, the numbers that it can be. rare: folded away under "More". unit is said after the value.
+    stops: in place of the three, the numbers that it can be. rare: folded away under "More".
     many: how many sliders this is, for an argument that is a tuple; their names are NAME1, NAME2, ….
     plays: whether a button beside it moves it to its end, a step at a time.
     """
