@@ -38,8 +38,8 @@ def clip(algorithm: PolicyGradient, points: int = 400) -> Curve:
     """Return the curve: ratios of one token, each a response of its own, through the algorithm's objective.
 
     push = ∂J/∂log π by autograd: what an update adds to the token's log π is in proportion to it. `cut` is what the clip
-    fractions of training count. Ratios lie half a step off the limits, on which rounding would decide the slope. good_end, bad_end:
-    where a token that moves as its advantage asks loses its gradient, in sight or not.
+    fractions of training count. Ratios lie half a step off the limits, on which rounding would decide the slope. good_end and
+    bad_end are where a token that moves as its advantage asks loses its gradient, in sight or not.
     """
     plain = algorithm.without_kl()
     dual = replace(plain, surrogate=DualClip(c=2.0))
@@ -68,7 +68,7 @@ def clip(algorithm: PolicyGradient, points: int = 400) -> Curve:
 
 
 def _beyond(rule: PolicyGradient, old_prob: Tensor) -> Tensor:
-    """Return ratios just beyond the limits that stop a good and a bad token, [2]: they may be out of sight; 1 where there is none."""
+    """Return ratios just beyond the limits that stop a good and a bad token, [2], in sight or not; 1 where there is none."""
     signs = torch.tensor(list(SIGNS.values()), dtype=torch.double).reshape(2, 1, 1)
     old_logp = old_prob.log().expand(signs.shape)
     lower, upper = rule.limits(old_logp, torch.ones_like(old_logp, dtype=torch.bool), signs)

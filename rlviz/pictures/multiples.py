@@ -66,9 +66,7 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
 def _rows(explorers: Sequence[Explorer]) -> list[list[tuple[Panel | None, Names]]]:
     """Return rows of the panels that are there, a column for each explorer; None below the last of its own."""
     columns = [[panel for panel in one.idea.picture.panels if one.names().holds(panel.when)] for one in explorers]
-    return [
-        [(panel, one.names()) for panel, one in zip(row, explorers, strict=True)] for row in zip_longest(*columns)
-    ]
+    return [[(panel, one.names()) for panel, one in zip(row, explorers, strict=True)] for row in zip_longest(*columns)]
 
 
 def _same_limits(rows: list[list[tuple[Panel | None, Names]]]) -> list[list[tuple[Panel | None, Names]]]:
