@@ -159,7 +159,7 @@ def _response(name: str, colour: str, dash: str, label: str) -> tuple[Line, Poin
 
 
 _FROM_TO = (
-    "from probability {chosen_prob:.2g} to {chosen_prob_now:.2g} in {step:d} steps of {name}, the rejected one from "
+    "from probability {chosen_prob:.2g} to {chosen_prob_now:.2g} by step {step:d} of {name}, the rejected one from "
     "{rejected_prob:.2g} to {rejected_prob_now:.2g}; their margin is {margin_now:.3g} nats."
 )
 DPO_PICTURE = Picture(

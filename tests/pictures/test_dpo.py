@@ -93,7 +93,7 @@ def test_who_has_a_loss_on_a_pair():
 def test_the_conclusion_is_true():
     # logits move by 0 and −.5 · 40 · .4 = −8: margin 8; all others weigh .5, so .2 / (.7 + .3 e^−8) and .3 e^−8 / (…)
     assert explore_dpo(DPO_LINEAR, shared=0.5, pace=0.8).conclusion == (
-        "The chosen response goes from probability 0.2 to 0.29 in 40 steps of DPO (linear), the rejected one from 0.3 to "
+        "The chosen response goes from probability 0.2 to 0.29 by step 40 of DPO (linear), the rejected one from 0.3 to "
         "0.00014; their margin is 8 nats."
     )
     falls = explore_dpo()  # of more alike responses both fall
