@@ -126,8 +126,8 @@ LENGTH = Picture(
     data={"column": COLUMNS, "row": ROWS, "rows": ["4", "3", "2", "1"]},
     conclusion=(
         Say(
-            "{name} pulls a token of a {tokens:d}-token response {pull_now:.2f} times as hard as one of an 8-token response, "
-            "and all its tokens together {whole_now:.2f} times.",
+            "At length {tokens:d}, {name} pulls a token of response 4 {pull_now:.2f} times as hard as one of response 3, of 8 "
+            "tokens, and all its tokens together {whole_now:.2f} times.",
             "pulls",
         ),
         Say("{name} does not pull on a response of this reward, however long it is: response 4 is left alone."),

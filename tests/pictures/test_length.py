@@ -33,4 +33,4 @@ def test_the_push_on_a_token_by_hand(algorithm, weights):
 def test_a_rule_that_does_not_pull_says_so():
     # RFT imitates right responses, and leaves wrong ones alone
     assert "RFT does not pull on a response of this reward" in explore_length(RFT).conclusion
-    assert "RFT pulls a token of a 16-token response 1.00 times" in explore_length(RFT, grows="right").conclusion
+    assert "At length 16, RFT pulls a token of response 4 1.00 times" in explore_length(RFT, grows="right").conclusion
