@@ -51,7 +51,7 @@ def test_worked_numbers_can_be_read_off(algorithm, q, low, high):
     np.testing.assert_allclose(names.array("lower")[near], low / q, rtol=0.03)
     np.testing.assert_allclose(names.array("upper")[near], high / q, rtol=0.03)
     np.testing.assert_allclose(names.array("high_prob"), names.array("upper") * names.array("q"), rtol=1e-12)
-    assert explorer.conclusion.endswith(f"down to {low:.3g} and up to {min(high, 1):.3g}.")
+    assert explorer.conclusion.endswith(f"fall to {low:.3g} and rise to {min(high, 1):.3g}.")
 
 
 def test_the_conclusion_compares_with_the_first_one_beside_it():
