@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlviz.algorithms import GRPO, TIS, TWO_ENGINES, Algorithm, GroupPolicyGradient
+from rlviz.algorithms import GRPO, TIS, TWO_ENGINES, Algorithm, GroupPolicyGradient, numbers
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.names import formatted
 from rlviz.page.picture import Axis, Bars, Line, Panel, Picture, Points, Rule, Say, Slider, Text
@@ -119,6 +119,11 @@ def _histogram(weight: Tensor, kinds: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**counts, "middle": (edges[1:] + edges[:-1]) / 2, "width": edges[1:] - edges[:-1]}
 
 
+def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
+    """Return which limits on w the algorithm has; one that stands at 0 is there, too, and can be moved."""
+    return {f"has_{name}": "yes" * (name in numbers(algorithm)) for name in LIMITS}
+
+
 _PROBABILITY = (LEAST * 0.8, 1.3, 1, (0.003, 0.01, 0.03, 0.1, 0.3, 1))
 MISMATCH = Picture(
     title="What if another engine samples than the one that trains?",
@@ -133,7 +138,7 @@ MISMATCH = Picture(
             Axis("under the trainer", *_PROBABILITY),
             (
                 Line("diagonal", "diagonal", width=1.5, colour="grey"),
-                *(Line("diagonal", f"{name}_line", "6 4", 2, colour="ink", when=f"{name}_line") for name in LIMITS),
+                *(Line("diagonal", f"{name}_line", "6 4", 2, colour="ink", when=f"has_{name}") for name in LIMITS),
                 *(
                     Points("sampler_prob", "trainer_prob", *sign, colour=colour, where=f"is_{kind}")
                     for kind, (colour, sign, *_) in LOOKS.items()
@@ -152,7 +157,7 @@ MISMATCH = Picture(
                     for kind, (colour, _, fill, label) in LOOKS.items()
                 ),
                 *(
-                    Rule(name, dash="6 4", colour="ink", when=f"{name}_line", drag=name, label=f"{name} {{{name}}}")
+                    Rule(name, dash="6 4", colour="ink", when=f"has_{name}", drag=name, label=f"{name} {{{name}}}")
                     for name in LIMITS
                 ),
             ),
@@ -176,6 +181,7 @@ explore_mismatch = explorer(
     MISMATCH,
     mismatch,
     algorithms=Algorithms(needs_no_more, TIS, (*LIMITS, "delta"), among=(*TWO_ENGINES, GRPO)),
+    texts=texts,
     named={
         "TIS, weights of 4 bits": {"lag": 0},
         "and 8 steps old": {},
