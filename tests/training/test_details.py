@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, DR_GRPO, DUPO, GRPO, GSPO
-from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
+from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO
+from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.training import RunFolder, TrainSettings, train
@@ -85,24 +85,6 @@ def test_weights_by_hand():
     expected = mask.double() / (4 * lengths) * torch.tensor([1, 0, 1]).reshape(3, 1, 1)
     torch.testing.assert_close(token_weights(NO_KL, mask, torch.tensor([0, 2])), expected)
     assert not token_weights(NO_KL, mask, torch.tensor([], dtype=torch.long)).any()
-
-
-@pytest.mark.parametrize(
-    ("aggregate", "total"),
-    [
-        (sequence_mean, lambda lengths: 1),
-        (token_mean, lambda lengths: 1),
-        (sequence_sum, len),
-        (DR_GRPO.aggregate, lambda lengths: sum(lengths) / (16 * len(lengths))),
-    ],
-    ids=("sequence mean", "token mean", "sequence sum", "constant"),
-)
-def test_recorded_weights_add_up_to_what_the_aggregation_says(aggregate, total):
-    run = start(replace(NO_KL, aggregate=aggregate), replace(MANY, steps=1, details_every=1, details_groups=9))
-    record = next(run)
-    assert len(record.groups) == 5  # no more than there are
-    lengths = [response.length for group in record.groups for response in group.responses]
-    assert sum(token.weight for token in tokens_of(record)) == pytest.approx(total(lengths))
 
 
 # a KL term, groups of several rounds, limits of each token, a ratio that all tokens share, and a surrogate of one's own
@@ -193,37 +175,6 @@ def test_what_the_loss_does_not_see_has_no_weight_and_is_not_clipped():
     assert {response.truncated for response in responses} == {True, False}
     for response in responses:
         assert all((token.weight == 0) == response.truncated for token in response.tokens)
-
-
-def test_a_group_that_is_used_twice_counts_twice():
-    run = start(replace(DUPO, select=lambda rewards: torch.tensor([0, 0, 2])), replace(MANY, details_every=1))
-    record = next(run)
-    per_group = [{t.weight for r in group.responses for t in r.tokens} for group in record.groups]
-    assert per_group[1] == {0.0}
-    assert per_group[0].pop() == pytest.approx(2 * per_group[2].pop())
-
-
-def test_several_groups_are_recorded_and_the_first_has_its_old_names():
-    records = list(start(NO_KL))
-    assert [len(record.groups) for record in records] == [3] * 4
-    assert [record.has_tokens for record in records] == [False, True] * 2
-    for record in records:
-        first = record.groups[0]
-        assert (record.prompt, record.gold, record.group) == (first.prompt, first.gold, first.responses)
-        assert len({group.prompt for group in record.groups}) == 3
-        for group in record.groups:
-            assert abs(sum(response.advantage for response in group.responses)) < 1e-4
-            for response in group.responses:
-                text = "".join(token.token for token in response.tokens)
-                assert not record.has_tokens or text == response.text + ("" if response.truncated else "$")
-
-
-def test_how_many_groups_are_recorded_does_not_change_the_run():
-    few, many = (list(start(NO_KL, replace(MANY, details_groups=n))) for n in (1, 5))
-    assert [len(record.groups) for record in few] == [1] * 4
-    for a, b in zip(few, many, strict=True):
-        assert a.groups[0] == b.groups[0]
-        assert replace(a, seconds=0, groups=()) == replace(b, seconds=0, groups=())
 
 
 @pytest.fixture(scope="module")

@@ -80,14 +80,6 @@ def test_the_record_counts_what_was_sampled_and_what_was_used():
     assert run.tokens_sampled == int(rollout.samples.mask.sum())
 
 
-def test_of_groups_that_are_kept_though_dead_no_response_contributes():
-    run, twin = start(replace(GRPO, kl=None)), start(replace(GRPO, kl=None))
-    record, rollout = next(run), twin.collect()
-    assert (record.rounds, record.responses_sampled, record.responses_used) == (1, 24, 24)
-    assert record.contributing == pytest.approx(len(informative(rollout)) / 6)
-    assert 0 < record.contributing < 1
-
-
 def test_a_repeated_group_is_used_once():
     twice = replace(GRPO, kl=None, select=lambda rewards: torch.tensor([0, 0, 1]))
     assert next(start(twice)).responses_used == 8

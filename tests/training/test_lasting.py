@@ -242,16 +242,6 @@ def test_a_beginning_that_no_disk_took_may_be_made_again(what, tmp_path, monkeyp
         start(out=out)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root has all rights")
-def test_lost_rights_are_a_sentence(copied):
-    copied.chmod(0o500)
-    with pytest.raises(
-        OSError, match=r"cannot be written \(Permission denied\); its last checkpoint, of step 4, is safe"
-    ):
-        resume(copied, steps=6, device="cpu")
-    copied.chmod(0o700)
-
-
 def test_another_process_is_refused(copied):
     run = resume(copied, steps=6, device="cpu")
     code = (

@@ -10,7 +10,6 @@ import torch
 from rlviz.algorithms import DPO, DPO_LINEAR
 from rlviz.training import PairSettings, train
 from rlviz.training.preferences import encoded_logp, pair_logp
-from small_models import sampling
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits
@@ -118,12 +117,6 @@ def test_every_pair_is_used_before_one_comes_again(pairs, batch_size, monkeypatc
     assert seen[:8] != seen[8:16]
 
 
-def test_pairs_are_tokenised_at_the_run_s_beginning_and_never_again(pairs, monkeypatch):
-    run = start(pairs)
-    monkeypatch.setattr(sampling, "encode", lambda tokenizer, texts: pytest.fail(f"{texts} were tokenised"))
-    assert [next(run).step, next(run).step] == [1, 2]  # neither is evaluated
-
-
 def test_an_update_has_the_log_probabilities_of_its_own_pairs(pairs):
     """In batches as in one alone, whatever the other pairs' lengths."""
     mixed = [*pairs[:6], Pair("35271=", "38057#7", "#3"), Pair("00009=", "", "00009000090000#8")]
@@ -134,25 +127,6 @@ def test_an_update_has_the_log_probabilities_of_its_own_pairs(pairs):
         expected = pair_logp(run.policy, [mixed[place] for place in places]).detach().mean(0)
         record = next(run)
         assert [record.chosen_logp, record.rejected_logp] == pytest.approx(expected.tolist(), abs=1e-4)
-
-
-def test_the_start_and_the_pairs_stay_as_they_were(pairs):
-    run = start(pairs)
-    before = {name: tensor.clone() for name, tensor in run.start.model.state_dict().items()}
-    list(run)
-    assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in before.items())
-    assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
-    torch.testing.assert_close(run.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
-
-
-def test_pairs_are_made_where_none_are_given():
-    settings = replace(SHORT, num_pairs=16, steps=1)
-    first, second, other = (
-        train(load_policy("chain", device="cpu"), TASK, DPO, replace(settings, seed=seed)) for seed in (0, 0, 1)
-    )
-    assert first.pairs == second.pairs != other.pairs
-    assert len(first.pairs) == 16
-    assert all(TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.pairs)
 
 
 def test_the_margin_grows_and_the_sigmoid_s_pull_fades():

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from rlviz.training import reward_model
-from rlviz.training.reward_model import RewardModelRecord, _batches, pair_accuracy, train_reward_model
-from small_models.pairs import Pair, make_pairs
-from small_models.policies import build_policy, load_policy
+from rlviz.training.reward_model import _batches, pair_accuracy, train_reward_model
+from small_models.pairs import Pair
+from small_models.policies import build_policy
 from small_models.sampling import encode_prompts
 from small_models.scorers import RewardModel
-from small_models.tasks import Chain
 
 PAIRS = [
     Pair("1=", "ab", "ba"),
@@ -64,13 +63,6 @@ def test_the_loss_is_that_of_the_scores_before_the_update(reads):
     record = next(train_reward_model(model, PAIRS, batch_size=6))
     assert record.loss == pytest.approx(sum(log1p(exp(-ahead)) for ahead in gaps) / 6, abs=1e-7)
     assert record.accuracy == sum(ahead > 0 for ahead in gaps) / 6
-
-
-def test_pairs_turned_round_are_learned_turned_round():
-    model = tiny()
-    turned = [Pair(pair.prompt, pair.rejected, pair.chosen) for pair in PAIRS]
-    list(train_reward_model(model, turned, steps=60, lr=1e-2))
-    assert pair_accuracy(model, PAIRS) == 0.0
 
 
 def test_accuracy_counts_a_tie_half(monkeypatch):
@@ -134,16 +126,3 @@ def test_updates_are_those_of_a_plain_loop_over_pairs(reads):
     assert max(norms) > 1.05  # so that scaling gradients down to norm 1 counts
     for pair in PAIRS:
         assert gap(model, pair).item() == pytest.approx(gap(plain, pair).item(), abs=1e-5)
-
-
-@pytest.mark.parametrize("reads", ["mean"])  # the other way: test_rewards.py, by learn_reward
-def test_it_learns_what_right_responses_of_the_shipped_policy_look_like(reads):
-    policy = load_policy("chain", device="cpu")
-    before = {name: value.clone() for name, value in policy.model.state_dict().items()}
-    model = RewardModel.of(policy, reads=reads)
-    held_out = make_pairs(policy, Chain(), 300, held_out=True, seed=1)
-    records = list(train_reward_model(model, make_pairs(policy, Chain(), 600), steps=40, held_out_pairs=held_out))
-    assert isinstance(records[-1], RewardModelRecord)
-    # of 300 pairs a coin orders 150 ± 8.7; five of these are .145. Measured with 1,200 pairs and 60 steps: .81 to .84
-    assert records[-1].held_out_accuracy > 0.7
-    assert all(torch.equal(value, before[name]) for name, value in policy.model.state_dict().items())

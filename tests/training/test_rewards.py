@@ -10,7 +10,6 @@ from rlviz.algorithms import GRPO, GRPO_PROCESS
 from rlviz.training import (
     RewardModelRecord,
     TrainSettings,
-    history,
     learn_reward,
     pair_accuracy,
     train,
@@ -21,7 +20,6 @@ from rlviz.training.rewards import agreement, pairs_among, step_rewards
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import Samples, encode_prompts, encode_responses, response_logits, token_logp
-from small_models.scorers import RewardModel
 from small_models.tasks import Chain
 
 TASK = Chain()
@@ -155,12 +153,6 @@ class TestLearnedReward:
         assert run.state.reward_pairs[: len(learned.pairs)] == learned.pairs
         assert len(run.state.reward_pairs) > len(learned.pairs)  # the next refresh may replay them
 
-    def test_without_a_refresh_it_is_frozen(self, learned):
-        run = start(reward_model=learned.model)
-        list(run)
-        for name, tensor in learned.model.scorer.state_dict().items():
-            assert torch.equal(tensor, run.state.reward_model.scorer.state_dict()[name])
-
     def test_pairs_of_a_rollout_are_right_and_wrong_responses_to_one_prompt(self, learned):
         run = start(settings=replace(SHORT, group_size=8, num_prompts=16), reward_model=learned.model)
         rollout = run.collect()
@@ -221,16 +213,6 @@ class TestLearnedReward:
         assert learned.held_out_accuracy == pair_accuracy(learned.model, held_out) > 0.6
         assert learned.losses[-1] < learned.losses[0]
 
-    def test_the_judge_s_taste_is_what_it_learns(self, policy):
-        longer = make_pairs(policy, TASK, 300, spurious=1.0, seed=0)
-        model = learn_reward(policy, TASK, longer, steps=20).model
-        length = [Pair("35271=", "99999#9", "#8"), Pair("11111=", "12999#9", "#5")]
-        assert pair_accuracy(model, length) == 1
-
-    def test_a_mean_over_tokens_scores_too(self, policy):
-        run = start(reward_model=RewardModel.of(policy, reads="mean"))
-        assert next(run).reward == 0  # a head that has learned nothing
-
 
 def test_the_reference_is_reset_when_it_is_due():
     run = start(GRPO, replace(SHORT, reset_reference_every=2, steps=5))
@@ -261,10 +243,3 @@ def test_responses_with_an_unlikely_token_leave_the_loss():
     assert torch.equal(rollout.rewards, other.rewards)
     # they still count in the mean and std of their group
     assert torch.equal(rollout.advantages[~out], other.advantages[~out])
-
-
-def test_the_history_has_what_was_measured(learned):
-    frame = history(list(start(reward_model=learned.model)))
-    assert frame["reward_agreement"].notna().any()
-    assert frame["repetition"].between(0, 1).all()
-    assert frame["beta"].isna().all()

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from rlviz import DCPO, GRPO, PPO, TIS
-from rlviz.pieces.kl import k3
 from rlviz.pieces.ratios import ratio_to_sampler
 from rlviz.runs.counterfactual import Counterfactuals
 from rlviz.runs.terms import token_terms
@@ -178,19 +177,6 @@ def test_what_is_recorded_of_the_difference():
     assert record.mismatch_std == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in w) / len(w)))
     assert record.mismatch_outside == pytest.approx(sum(not 0.8 <= x <= 1.2 for x in w) / len(w))
     assert 0 < record.mismatch_outside < 1
-
-
-def test_its_kl_is_that_of_the_sampler_to_the_trainer():
-    """k3's mean over all tokens, drawn with the sampler's probabilities, is KL(π_sampler‖π_old), not the one the other way."""
-    old, own = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]], dtype=torch.double).log()
-    exact = float((own.exp() * (own - old)).sum())
-    assert float((own.exp() * k3(own, old)).sum()) == pytest.approx(exact)
-    assert float((old.exp() * (old - own)).sum()) != pytest.approx(exact, rel=0.1)
-
-
-def test_one_engine_records_nothing_of_two():
-    record = next(start(SHORT, GRPO))
-    assert record.mismatch_kl is None and record.mismatch_std is None and record.mismatch_outside is None
 
 
 def test_the_inspector_knows_who_sampled():
