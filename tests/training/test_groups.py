@@ -56,18 +56,6 @@ def test_it_stops_where_the_pool_ends():
     assert next(start(settings=cold)).responses_sampled == 15 * 4
 
 
-def test_dead_is_what_is_equal_in_correctness_not_in_pay():
-    """DUPO's .1 for the format, or a punishment of length, would make nearly every group differ."""
-    paid = replace(SETTINGS, reward_format=0.5)
-    rollouts = [start(settings=replace(paid, seed=seed)).collect() for seed in range(4)]
-    for rollout in rollouts:
-        assert rollout.sampled.selected.tolist() == informative(rollout)
-    dropped = [
-        row for r in rollouts for p, row in enumerate(r.rewards.tolist()) if p not in informative(r)
-    ]  # of wrong responses alone, some well formed
-    assert any(len(set(row)) > 1 for row in dropped)
-
-
 def test_the_record_counts_what_was_sampled_and_what_was_used():
     run, twin = start(), start()
     record, rollout = next(run), twin.collect()

@@ -317,19 +317,13 @@ def test_a_run_that_diverges_stops_before_its_weights_are_lost(name, tmp_path):
             json.loads(line, parse_constant=pytest.fail)
 
 
-def test_what_no_setting_explains_is_not_blamed_on_one():
+def test_a_reward_that_is_no_number_is_not_blamed_on_a_setting():
     class Broken(SoftOverlongPunishment):
         def __call__(self, rewards, *given, **named):
             return rewards * math.nan
 
     with pytest.raises(FloatingPointError, match=r"the mean reward of step 1 .*a piece of your own gave that"):
         next(start(algorithm=replace(NO_KL, shape=Broken(max_length=8, cache=2))))
-    run = start()
-    run.state.step = 3
-    assert "its settings are near their defaults, look at the pieces of GRPO" in run._diverged("loss")
-    run.policy.weights.lm_head.weight.data.mul_(math.nan)
-    with pytest.raises(FloatingPointError, match="the policy that it began with has weights that are not finite"):
-        next(run)
 
 
 def test_a_healthy_run_may_have_metrics_that_are_no_numbers(monkeypatch, tmp_path):
@@ -340,14 +334,6 @@ def test_a_healthy_run_may_have_metrics_that_are_no_numbers(monkeypatch, tmp_pat
     assert all(row["kl"] is None and row["entropy"] is None for row in rows(tmp_path / "run"))
     text = json_text({"a": [1.5, math.nan, {"b": -math.inf}], "c": (math.inf, "NaN")})
     assert json.loads(text, parse_constant=pytest.fail) == {"a": [1.5, None, {"b": None}], "c": [None, "NaN"]}
-
-
-def test_the_panel_shows_that_a_run_diverged():
-    from rlviz.runs.panel import training_panel
-
-    panel = training_panel(settings=replace(TINY, lr=1e30, lr_warmup_steps=0, num_prompts=8))
-    panel.start(), panel.wait()
-    assert "The run broke off: the log-probability of a sampled token of step 2" in panel.caption
 
 
 def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path):

@@ -3,13 +3,10 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from rlviz.algorithms import DAPO, DCPO, ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
-from rlviz.pictures.bounds import explore_bounds
-from rlviz.runs.formula import gradient_in_words
 from rlviz.training import TrainSettings, train
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
@@ -17,7 +14,6 @@ from rlviz.training.rewards import step_rewards
 from rlviz.training.rollout import Rollout
 from small_models.pairs import Pair
 from small_models.policies import load_policy
-from small_models.sampling import response_logits
 from small_models.scorers import RewardModel
 from small_models.tasks import Lookup
 
@@ -64,19 +60,6 @@ def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
     assert numbers[0]["entropy"] == numbers[1]["entropy"] < math.log(48)
 
 
-def test_what_the_tool_wrote_is_context():
-    run = start(NO_KL)
-    samples = run.collect().samples
-    other = torch.where(samples.observed, run.policy.tokenizer.convert_tokens_to_ids("9"), samples.tokens)
-    with torch.no_grad():
-        a, b = (
-            response_logits(run.policy, samples.prompt_ids, samples.prompt_mask, t) for t in (samples.tokens, other)
-        )
-    after = samples.observed.cumsum(-1).bool() & samples.mask
-    assert ((a - b).abs().amax(-1)[after] > 0.01).float().mean() > 0.9
-    assert torch.equal(a[~samples.observed.cumsum(-1).bool()], b[~samples.observed.cumsum(-1).bool()])
-
-
 def test_credit_skips_what_the_tool_wrote():
     # a rollout of one response ?3;7,#7$ with values of the critic by hand: γ = 1, λ = ½, reward 1 on the last own token
     gae = replace(PPO.advantage, gamma=1.0, lam=0.5, whiten=False)
@@ -121,16 +104,9 @@ def test_statistics_are_of_the_policy_s_tokens():
     rollout = run.collect()
     samples = rollout.samples
     assert run.tokens_sampled == int(samples.mask.sum()) < int(samples.there.sum())
-    numbers = rollout_numbers(rollout)
-    own = [
-        len("".join(TASK.turns(prompt, text)[::2])) + (not cut)
-        for prompt, texts, cuts in zip(
-            rollout.sampled.prompts, rollout.sampled.texts, samples.truncated.tolist(), strict=True
-        )
-        for text, cut in zip(texts, cuts, strict=True)
-    ]
-    assert numbers["response_length"] == pytest.approx(sum(own) / len(own))
     assert rollout.mask.sum() == samples.mask.sum()
+    mean = float(samples.mask.sum() / samples.lengths.numel())
+    assert rollout_numbers(rollout)["response_length"] == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("room", [4, 18])  # 4: a first call's answer is cut off
@@ -195,11 +171,6 @@ def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see()
                     if token.observed:
                         seen += 1
                         assert (token.weight, token.push, token.advantage, token.clipped) == (0, 0, 0, False)
-                        assert "the task's environment wrote it" in gradient_in_words(GRPO, token)[0]
-        names = explore_bounds(GRPO, run=[record]).names()
-        assert (~np.isnan(names.array("tokens_ratio"))).sum() == sum(
-            response.length for group in record.groups for response in group.responses
-        )
     assert seen > 20
 
 

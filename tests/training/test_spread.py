@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from rlviz import GRPO, TrainSettings, train
-from rlviz.training import RunFolder, history, step
-from rlviz.training.records import WATCHED
+from rlviz.training import RunFolder, history
 from rlviz.training.rollout import Rollout
 from rlviz.training.updates import Updates
 from rlviz.types import LossOutput
@@ -77,43 +76,6 @@ def test_what_a_ratio_of_one_s_own_says_of_padding_does_not_count():
 
 def test_no_update_no_spread():
     assert spreads(Updates(count=1)) == {"token_ratio_std": 0.0, "sequence_ratio_std": 0.0}
-
-
-@pytest.fixture
-def rollouts(monkeypatch):
-    """A list that the rollouts of all runs are put into."""
-    kept, collect = [], step.collect
-
-    def keep(*given):
-        kept.append(collect(*given))
-        return kept[-1]
-
-    monkeypatch.setattr(step, "collect", keep)
-    return kept
-
-
-def chosen(policy, samples):
-    """Return the experts, in order of their numbers, by transformers' router logits: [P, T, layers, 2]."""
-    ids = torch.cat([samples.prompt_ids, samples.tokens[:, 0, :-1]], dim=1)
-    with torch.no_grad():
-        logits = policy.model(ids, output_router_logits=True).router_logits
-    layers = [one.reshape(*ids.shape, -1)[:, -samples.tokens.shape[-1] :].topk(2).indices for one in logits]
-    return torch.stack(layers, dim=2).sort(-1).values
-
-
-def test_routing_flips_are_those_of_the_updates_of_every_fifth_step(rollouts):
-    policy = load_policy("chain-experts", device="cpu")
-    run = train(policy, Chain(), NO_KL, replace(SHORT, steps=4, num_prompts=WATCHED + 8, group_size=2))
-    for number in range(1, 5):  # the eighth: two tests below
-        before = policy.frozen_copy()
-        record = next(run)
-        if number != 3:
-            assert record.routing_flips is None
-            continue
-        samples = rollouts[-1].samples
-        differs = (chosen(before, samples) != chosen(policy, samples)).any(-1)[:WATCHED]
-        assert record.routing_flips == pytest.approx(float(differs[samples.mask[:WATCHED, 0]].double().mean()))
-        assert 0 < record.routing_flips < 0.5
 
 
 def test_steps_without_flips_are_missing_numbers_and_so_are_those_of_before(tmp_path):
