@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -30,7 +29,7 @@ from rlviz.training import (
     run_folder,
     train,
 )
-from rlviz.training.files import FolderLock, json_text, whole_file, write_text
+from rlviz.training.files import json_text, whole_file, write_text
 from small_models.evaluation import Evaluation
 from small_models.policies import Policy, load_policy
 from small_models.tasks import Chain
@@ -257,16 +256,6 @@ def test_another_process_is_refused(copied):
         gc.collect()
         other.communicate("\n", timeout=300)
     assert other.returncode == 0
-
-
-@posix
-def test_a_dead_process_holds_nothing(copied):
-    child = os.fork()
-    if child == 0:
-        lock = FolderLock(copied)
-        os.kill(os.getpid() if lock else 0, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert resume(copied, steps=5, device="cpu").step == 4
 
 
 def test_in_one_process_the_newer_run_takes_over(tmp_path, whole):

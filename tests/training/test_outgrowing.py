@@ -53,19 +53,6 @@ class TestMicroBatches:
     def test_rows_that_the_loss_does_not_see_keep_a_token_to_read(self):
         assert [part.tokens.shape[-1] for part in rows_of([0, 0, 3]).split(8)] == [1, 3]
 
-    def test_the_reference_reads_groups_in_parts_to_the_same_numbers(self):
-        rollouts, sizes = [], []
-        for tokens in (0, 150):
-            run = train("chain", GRPO, default_settings(GRPO, **SMALL, micro_batch_tokens=tokens))
-            next(run)  # away from the reference
-            head = run.state.reference.model.lm_head
-            head.register_forward_pre_hook(lambda module, given: sizes.append(len(given[0])))
-            with paths.computing("transformers"):  # which calls the head's hook
-                rollouts.append(run.collect())
-        assert sizes == [32, *[8] * 4]  # two groups of 4 · (6 + 9) tokens at once
-        torch.testing.assert_close(rollouts[0].ref_logp, rollouts[1].ref_logp, atol=1e-5, rtol=1e-4)
-        assert rollouts[0].kl == pytest.approx(rollouts[1].kl, rel=1e-4)
-
     def test_they_lower_the_peak_of_an_update(self):
         peaks = []
         for tokens in (0, 512):

@@ -136,14 +136,6 @@ def test_shape_and_select_are_applied():
         torch.testing.assert_close(run.policy.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
 
 
-def test_selecting_nothing_changes_nothing():
-    run = start(replace(NO_KL, select=lambda rewards: torch.tensor([], dtype=torch.long)))
-    before = weights(run)
-    records = list(run)
-    assert all(record.rows_used == record.grad_norm == record.clip_fraction_low == 0 for record in records)
-    assert all(torch.equal(tensor, run.policy.model.state_dict()[name]) for name, tensor in before.items())
-
-
 @pytest.mark.parametrize(
     "algorithm", [NO_KL, replace(GRPO, kl=replace(GRPO.kl, beta=0.5))], ids=["without KL", "with KL"]
 )

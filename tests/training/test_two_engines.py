@@ -80,13 +80,6 @@ def test_what_samples_is_the_trainer_of_some_steps_ago_in_so_many_bits(path, bit
         next(run)
 
 
-def test_a_sampler_at_another_temperature():
-    rollout = start(replace(SHORT, sampler_temperature=1.5, temperature=0.8)).collect()
-    policy, samples = load_policy("chain", device="cpu"), rollout.samples
-    same(rollout.old_logp, logp_under(policy, samples, 0.8), samples.mask)
-    same(rollout.sampler_logp, logp_under(policy, samples, 1.5), samples.mask)
-
-
 def test_a_sampler_of_its_own_that_keeps_the_likeliest_tokens_drew_with_more_than_its_probability():
     """What another temperature and top-p leave together is what the weights of truncated importance sampling divide by."""
     rollout = start(replace(SHORT, sampler_temperature=1.5, top_p=0.7)).collect()

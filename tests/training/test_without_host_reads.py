@@ -19,7 +19,6 @@ from small_models.tasks import Chain
 META = torch.device("meta")
 SAMPLING = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, PolicyGradient)]
 POLICIES = "chain", "chain-experts"
-NO_KL = replace(GRPO, kl=None)
 PROMPTS = Chain().train_prompts[:5]
 SMALL = {"num_prompts": 6, "group_size": 4, "evaluate_every": 0, "details_every": 1}
 
