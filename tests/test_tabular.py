@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from rlviz.algorithms import (
-    ALGORITHMS,
     DAPO,
     DCPO,
     DR_GRPO,
@@ -19,7 +17,6 @@ from rlviz.algorithms import (
     GSPO,
     GSPO_TOKEN,
     LITE_PPO,
-    GroupPolicyGradient,
 )
 from rlviz.pieces.advantages import ForkingTokens, PromptHistory, SmoothStandardization
 from rlviz.pieces.bounds import FixedBounds, no_bounds
@@ -28,10 +25,7 @@ from rlviz.pieces.surrogate import DualClip, pessimistic
 from rlviz.tabular import TableRun, TableTask, good_actions, random_reward, rare_good_action, train_table
 from rlviz.types import Batch
 
-GROUP_ALGORITHMS = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)]
-every_group_algorithm = pytest.mark.parametrize("algorithm", GROUP_ALGORITHMS, ids=lambda a: a.name)
 NO_KL = replace(GRPO, kl=None)
-UNLIMITED = replace(NO_KL, bounds=no_bounds)
 
 
 # --- the slow run: one replica, one response, one token at a time; gradients by autograd through log_softmax ---
@@ -227,16 +221,7 @@ class OfBatchAndPast(SmoothStandardization):
         return advantages / (0.1 + rewards.std()), after
 
 
-def a_random_group(rewards, generator):
-    return torch.randint(len(rewards), (1,), generator=generator)
-
-
-def where_one_is_right(rewards):
-    return (rewards == 1).any(1).nonzero().squeeze(1)
-
-
 STUDENTS = {
-    "bounds": {"bounds": lambda old_logp: (torch.full_like(old_logp, 0.9), 1 + 0.1 / old_logp.exp())},
     "bounds that ask": {
         "bounds": lambda old_logp, advantages: (torch.full_like(old_logp, 0.9), 1.1 + advantages.abs() / 10)
     },
@@ -247,12 +232,6 @@ STUDENTS = {
     "advantage of batch and past": {"advantage": OfBatchAndPast()},
     "advantage of shaped rewards and past": {"advantage": DCPO.advantage, "shape": DUPO.shape},
     "kl in reward": {"kl": KLInReward(beta=0.5)},
-    "select that draws": {"select": a_random_group},
-    "shape that select does not see": {
-        "advantage": DR_GRPO.advantage,
-        "shape": lambda rewards, lengths: rewards * lengths,
-        "select": where_one_is_right,
-    },
 }
 
 
@@ -263,12 +242,6 @@ def test_a_student_s_pieces_run_as_they_do_slowly(student):
     assert np.abs(run.entropy - train_table(NO_KL, TASK, **settings).entropy).max() > 1e-3
 
 
-def test_a_surrogate_that_goes_through_logp_alone_cuts_nothing():
-    run = train_table(replace(NO_KL, surrogate=of_the_log), TASK, **WHOLE_ROLLOUT)
-    assert np.ptp(run.entropy) > 0.01
-    assert run.clip_low.max() == run.clip_high.max() == run.clip_dual.max() == 0
-
-
 @pytest.mark.parametrize(("group_size", "positions", "share"), [(2, 1, 0.2), (4, 1, 0.2), (7, 2, 0.2), (8, 1, 0.9)])
 def test_a_share_of_the_tokens_is_one_of_a_replica_s_own(group_size, positions, share):
     settings = PAIRS | {"groups": 2, "minibatches": 1, "group_size": group_size, "lr": 2.0, "steps": 4}
@@ -276,16 +249,6 @@ def test_a_share_of_the_tokens_is_one_of_a_replica_s_own(group_size, positions, 
 
 
 # --- by hand ---
-
-
-def test_before_training_by_hand():
-    run = train_table(GRPO, steps=1)
-    assert run.entropy[0, 0] == pytest.approx(math.log(20), abs=1e-12)
-    assert run.accuracy[0, 0] == pytest.approx(3 / 20, abs=1e-12)
-    run = train_table(GRPO, good_actions(3, positions=4, prompts=2), steps=1, replicas=5)
-    assert run.entropy[:, 0] == pytest.approx(math.log(20), abs=1e-12)  # per token
-    assert run.accuracy[:, 0] == pytest.approx((3 / 20) ** 4, abs=1e-12)
-    assert train_table(GRPO, random_reward(positions=3), steps=1).accuracy == pytest.approx(0.5, abs=1e-12)
 
 
 def test_the_probabilities_before_training_are_those_asked_for():
@@ -332,51 +295,6 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert not np.array_equal(runs[0].probabilities[0], runs[0].probabilities[1])
 
 
-@pytest.mark.parametrize("algorithm", [DAPO, DUPO, LITE_PPO, GRPO, DCPO], ids=lambda a: a.name)
-def test_where_every_response_is_right_there_is_nothing_to_learn(algorithm):
-    run = train_table(algorithm, TableTask((1.0, 1.0), prompts=2, start=(0.3, 0.7)), steps=3)
-    assert np.ptp(run.probabilities, axis=1).max() == 0
-    assert (run.reward == 1).all()
-    assert run.clip_low.max() == run.clip_high.max() == 0
-
-
-def test_an_entropy_bonus_raises_entropy_where_its_responses_are_not_dropped():
-    everything_is_right = TableTask((1.0, 1.0), start=(0.3, 0.7))
-    kept, dropped = (train_table(a, everything_is_right, steps=5, entropy_weight=0.1).entropy[0] for a in (NO_KL, DAPO))
-    assert (np.diff(kept) > 0).all()
-    assert np.ptp(dropped) == 0
-
-
-def test_a_temperature_is_a_smaller_learning_rate():
-    # in z / temperature the step is lr / temperature², and nothing else has z in it
-    settings = {"steps": 10, "entropy_weight": 0.1, "replicas": 2}
-    cold, warm = (train_table(GRPO, TASK, lr=lr, temperature=t, **settings) for lr, t in ((1.0, 1.0), (4.0, 2.0)))
-    np.testing.assert_allclose(warm.probabilities, cold.probabilities, atol=1e-12)
-    assert np.ptp(cold.entropy) > 0.1
-
-
-def test_the_kl_term_holds_the_table_near_where_it_started():
-    far, near = (train_table(a, steps=40, replicas=8) for a in (NO_KL, GRPO.with_parameters(beta=1.0)))
-    assert near.entropy[:, -1].mean() > 1.5 * far.entropy[:, -1].mean()
-
-
-# --- clip fractions ---
-
-
-@every_group_algorithm
-def test_with_one_update_nothing_is_clipped(algorithm):
-    run = train_table(algorithm, steps=10, updates_per_rollout=1, lr=5.0)
-    assert np.ptp(run.entropy) > 0
-    assert run.clip_low.max() == run.clip_high.max() == run.clip_dual.max() == 0
-
-
-def test_with_several_updates_fixed_limits_clip_on_both_sides_and_none_do_not():
-    limited, unlimited = (train_table(a, steps=15, replicas=8) for a in (NO_KL, UNLIMITED))
-    assert (limited.clip_low.mean(1) > 0).all() and (limited.clip_high.mean(1) > 0).all()
-    assert limited.clip_dual.max() == 0
-    assert unlimited.clip_low.max() == unlimited.clip_high.max() == unlimited.clip_dual.max() == 0
-
-
 def test_clip_fractions_are_the_same_when_they_are_read_often(monkeypatch):
     rarely = train_table(DCPO, TASK, **PAIRS)
     monkeypatch.setattr("rlviz.tabular.MOST_UNREAD", 1)
@@ -386,8 +304,8 @@ def test_clip_fractions_are_the_same_when_they_are_read_often(monkeypatch):
 # --- the orderings that the lessons show ---
 
 BOUNDS = {
-    "none": no_bounds, "dcpo": DCPO.bounds, ".2": FixedBounds(0.2, 0.2), ".28": FixedBounds(0.2, 0.28),
-    ".5": FixedBounds(0.2, 0.5), "1.0": FixedBounds(0.2, 1.0),
+    "none": no_bounds, "dcpo": DCPO.bounds, ".2": FixedBounds(0.2, 0.2), ".5": FixedBounds(0.2, 0.5),
+    "1.0": FixedBounds(0.2, 1.0),
 }  # fmt: skip
 
 
@@ -422,49 +340,14 @@ def test_without_a_signal_a_higher_upper_limit_keeps_more_entropy():
     rises(".2 dcpo", entropy)
 
 
-RARE = {"groups": 16, "group_size": 16, "lr": 1.0, "steps": 20, "replicas": 16}
-
-
 def test_a_rare_good_path_is_found_sooner_with_a_higher_upper_limit():
-    runs = with_bounds("none dcpo .5 .2", rare_good_action(), updates_per_rollout=16, minibatches=4, **RARE)
+    rare = {"groups": 16, "group_size": 16, "updates_per_rollout": 16, "minibatches": 4, "replicas": 16}
+    runs = with_bounds("none dcpo .5 .2", rare_good_action(), lr=1.0, steps=20, **rare)
     steps = {name: run.steps_to_accuracy(0.5) for name, run in runs.items()}
     assert all(np.isfinite(taken).all() for taken in steps.values())
     rises("none dcpo .5 .2", steps)
 
 
-def test_with_one_update_all_limits_give_the_same_run():
-    first, *others = with_bounds(" ".join(BOUNDS), rare_good_action(), updates_per_rollout=1, **RARE).values()
-    assert all(same(first, run) for run in others)
-    assert np.ptp(first.accuracy) > 0.01
-
-
-def test_a_larger_group_learns_faster_and_loses_entropy_faster():
-    runs = {str(g): train_table(NO_KL, group_size=g, steps=25, replicas=64) for g in (2, 4, 16)}
-    rises("2 4 16", {g: run.accuracy[:, -1] for g, run in runs.items()})
-    rises("16 4 2", {g: run.entropy[:, -1] for g, run in runs.items()})
-
-
-def test_replicas_side_by_side_cost_little():
-    def seconds(replicas):
-        begin = time.perf_counter()
-        train_table(NO_KL, random_reward(), steps=25, replicas=replicas)
-        return time.perf_counter() - begin
-
-    alone, together = zip(*((seconds(1), seconds(64)) for _ in range(3)), strict=True)
-    assert min(together) < 5 * min(alone)
-
-
-def test_numbers_of_numpy_are_numbers():
-    run = train_table(GRPO, steps=np.int64(2), lr=np.float64(0.5), seed=np.int64(0), group_size=np.int64(8))
-    assert np.array_equal(run.entropy, train_table(GRPO, steps=2).entropy)
-
-
 def test_more_minibatches_than_responses_that_were_kept_leave_some_updates_empty():
-    agree(
-        DAPO, TASK, **PAIRS | {"minibatches": 4, "replicas": 1, "steps": 6}
-    )  # two pairs, of which one, both or none stay
-
-
-def test_a_group_of_one_will_do_where_nothing_is_compared():
-    run = train_table(replace(NO_KL, advantage=lambda rewards: rewards), group_size=1, steps=50)
-    assert run.accuracy[0, -1] > run.accuracy[0, 0]
+    # two pairs, of which one, both or none stay
+    agree(DAPO, TASK, **PAIRS | {"minibatches": 4, "replicas": 1, "steps": 6})

@@ -33,19 +33,3 @@ def test_steps_are_those_of_torch(dtypes):
             assert list(own.state[a]) == list(other.state[b])
             assert all(torch.equal(value, other.state[b][name]) for name, value in own.state[a].items())
     assert [int(own.state[p]["step"]) for p in ours] == [6, 6, 4]
-
-
-def test_the_first_step_is_lr_against_the_sign_of_the_gradient():
-    # m̂ = g and v̂ = g² after one step, so θ moves by lr · g / (|g| + ε)
-    (parameter,) = parameters(torch.float64)
-    before, gradient = parameter.detach().clone(), torch.linspace(-2.0, 3.0, 15, dtype=torch.float64).reshape(5, 3)
-    parameter.grad = gradient.clone()
-    AdamW([parameter], 0.1).step()
-    torch.testing.assert_close(parameter.detach(), before - 0.1 * gradient / (gradient.abs() + 1e-8))
-
-
-def test_zero_grad_keeps_the_tensors():
-    with_one, without = parameters(torch.float32, torch.float32)
-    with_one.grad = gradient = torch.ones(5, 3)
-    AdamW([with_one, without], 0.1).zero_grad()
-    assert with_one.grad is gradient and not gradient.any() and without.grad is None

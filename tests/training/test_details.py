@@ -1,18 +1,16 @@
 """What a step records of single tokens: weights and pushes by hand and by finite differences, and back from disk unchanged."""
 
-import json
 import math
-import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, DR_GRPO, DUPO, GRPO, GSPO
-from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
+from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO
+from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.shaping import OverlongFilter
-from rlviz.training import RunFolder, TrainSettings, train
+from rlviz.training import TrainSettings, train
 from rlviz.training.records import groups_of_step, pushes, token_weights
 from rlviz.types import Batch
 from small_models.policies import load_policy
@@ -28,10 +26,6 @@ MANY = TrainSettings(
 
 def start(algorithm, settings=MANY, **kwargs):
     return train(load_policy("chain", device="cpu"), Chain(), algorithm, settings, **kwargs)
-
-
-def tokens_of(record):
-    return [token for group in record.groups for response in group.responses for token in response.tokens]
 
 
 def one_group(ratios, advantages):
@@ -87,24 +81,6 @@ def test_weights_by_hand():
     assert not token_weights(NO_KL, mask, torch.tensor([], dtype=torch.long)).any()
 
 
-@pytest.mark.parametrize(
-    ("aggregate", "total"),
-    [
-        (sequence_mean, lambda lengths: 1),
-        (token_mean, lambda lengths: 1),
-        (sequence_sum, len),
-        (DR_GRPO.aggregate, lambda lengths: sum(lengths) / (16 * len(lengths))),
-    ],
-    ids=("sequence mean", "token mean", "sequence sum", "constant"),
-)
-def test_recorded_weights_add_up_to_what_the_aggregation_says(aggregate, total):
-    run = start(replace(NO_KL, aggregate=aggregate), replace(MANY, steps=1, details_every=1, details_groups=9))
-    record = next(run)
-    assert len(record.groups) == 5  # no more than there are
-    lengths = [response.length for group in record.groups for response in group.responses]
-    assert sum(token.weight for token in tokens_of(record)) == pytest.approx(total(lengths))
-
-
 # a KL term, groups of several rounds, limits of each token, a ratio that all tokens share, and a surrogate of one's own
 SLOPES = [GRPO, DAPO, DCPO, GSPO, replace(GRPO, name="own", surrogate=lambda r, a, lo, up: torch.tanh(r) * a)]
 
@@ -146,38 +122,6 @@ def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
     assert checked >= 5
 
 
-@pytest.mark.parametrize("algorithm", [NO_KL, GRPO], ids=["without KL", "with KL"])
-def test_objective_and_probabilities_by_a_plain_loop(algorithm):
-    run = start(algorithm, replace(MANY, details_every=1))
-    next(run)
-    rollout = run.collect()
-    s = rollout.samples
-    run.update(rollout)
-    groups = groups_of_step(run.state, run.task, run.settings, rollout)
-    with torch.no_grad():
-        new, ref = (
-            token_logp(response_logits(policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)
-            for policy in (run.policy, run.state.reference)
-        )
-    for p, group in enumerate(groups):
-        assert group.prompt == rollout.sampled.prompts[p] and group.gold == Chain().gold(group.prompt)
-        for g, response in enumerate(group.responses):
-            assert response.correct == Chain().grade(group.prompt, response.text).correct
-            assert response.reward == float(rollout.rewards[p, g])
-            for t, token in enumerate(response.tokens):
-                ratio, a = math.exp(new[p, g, t] - s.logp[p, g, t]), float(rollout.advantages[p, g, t])
-                value = min(ratio * a, min(max(ratio, 0.8), 1.2) * a)
-                x = float(ref[p, g, t] - new[p, g, t])
-                penalty = 0.0 if algorithm.kl is None else 0.04 * (math.exp(x) - x - 1)
-                assert token.objective == pytest.approx(value - penalty, rel=1e-4, abs=1e-6)
-                assert token.new_prob == pytest.approx(math.exp(new[p, g, t]), rel=1e-4)
-                assert token.old_prob == pytest.approx(math.exp(s.logp[p, g, t]), rel=1e-4)
-                if algorithm.kl is None:
-                    assert token.ref_prob is None
-                else:
-                    assert token.ref_prob == pytest.approx(math.exp(ref[p, g, t]), rel=1e-4)
-
-
 def test_what_the_loss_does_not_see_has_no_weight_and_is_not_clipped():
     far = replace(NO_KL.with_parameters(eps_low=0.01, eps_high=0.01), select=lambda rewards: torch.tensor([1, 3]))
     record = next(start(far, replace(MANY, details_every=1)))
@@ -193,78 +137,3 @@ def test_what_the_loss_does_not_see_has_no_weight_and_is_not_clipped():
     assert {response.truncated for response in responses} == {True, False}
     for response in responses:
         assert all((token.weight == 0) == response.truncated for token in response.tokens)
-
-
-def test_a_group_that_is_used_twice_counts_twice():
-    run = start(replace(DUPO, select=lambda rewards: torch.tensor([0, 0, 2])), replace(MANY, details_every=1))
-    record = next(run)
-    per_group = [{t.weight for r in group.responses for t in r.tokens} for group in record.groups]
-    assert per_group[1] == {0.0}
-    assert per_group[0].pop() == pytest.approx(2 * per_group[2].pop())
-
-
-def test_several_groups_are_recorded_and_the_first_has_its_old_names():
-    records = list(start(NO_KL))
-    assert [len(record.groups) for record in records] == [3] * 4
-    assert [record.has_tokens for record in records] == [False, True] * 2
-    for record in records:
-        first = record.groups[0]
-        assert (record.prompt, record.gold, record.group) == (first.prompt, first.gold, first.responses)
-        assert len({group.prompt for group in record.groups}) == 3
-        for group in record.groups:
-            assert abs(sum(response.advantage for response in group.responses)) < 1e-4
-            for response in group.responses:
-                text = "".join(token.token for token in response.tokens)
-                assert not record.has_tokens or text == response.text + ("" if response.truncated else "$")
-
-
-def test_how_many_groups_are_recorded_does_not_change_the_run():
-    few, many = (list(start(NO_KL, replace(MANY, details_groups=n))) for n in (1, 5))
-    assert [len(record.groups) for record in few] == [1] * 4
-    for a, b in zip(few, many, strict=True):
-        assert a.groups[0] == b.groups[0]
-        assert replace(a, seconds=0, groups=()) == replace(b, seconds=0, groups=())
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    out = tmp_path_factory.mktemp("whole") / "run"
-    return list(start(GRPO, out=out)), out
-
-
-class TestOnDisk:
-    @pytest.fixture
-    def run(self, whole, tmp_path):
-        records, out = whole
-        return records, RunFolder.open(shutil.copytree(out, tmp_path / "run"))
-
-    def test_records_come_back_as_they_were(self, run):
-        records, folder = run
-        assert folder.records() == records
-        assert [len(row["groups"]) for row in folder.samples] == [3] * 4
-
-    @pytest.mark.parametrize("name", ["metrics", "samples"])
-    def test_a_last_line_cut_short_costs_one_step(self, run, name):
-        records, folder = run
-        file = folder.path / f"{name}.jsonl"
-        file.write_text(file.read_text()[:-30])
-        assert folder.records() == records[:3]
-
-    def test_a_run_that_has_not_begun_has_no_records(self, tmp_path):
-        start(GRPO, out=tmp_path / "run")
-        assert RunFolder.open(tmp_path / "run").records() == []
-
-    @pytest.mark.parametrize("name", ["groups", "push", "entropy"])
-    def test_a_run_of_another_version_says_so(self, run, name):
-        _, folder = run
-        for file in (folder.path / "metrics.jsonl", folder.path / "samples.jsonl"):
-            file.write_text(file.read_text().replace(f'"{name}"', '"another"'))
-        with pytest.raises(ValueError, match="written by another version of rlviz"):
-            folder.records()
-
-    def test_a_run_with_one_group_a_step_as_it_was_once_written_says_so(self, run):
-        records, folder = run
-        old = {"step": 1, "prompt": "1+1=", "gold": "2", "responses": [asdict(r) for r in records[0].group]}
-        (folder.path / "samples.jsonl").write_text(json.dumps(old) + "\n")
-        with pytest.raises(ValueError, match="written by another version of rlviz"):
-            folder.records()

@@ -43,23 +43,13 @@ def runs(request):
     return free, leashed, learned.held_out_accuracy
 
 
-def early_and_late(frame, column):
-    return frame[column].head(3).astype(float).mean(), frame[column].tail(5).astype(float).mean()
-
-
-def test_reward_rises_while_accuracy_falls_below_its_start(runs, at_start):
-    free, _, held_out_pairs = runs
+def test_reward_rises_while_accuracy_falls_and_a_strong_leash_holds_it(runs, at_start):
+    free, leashed, held_out_pairs = runs
     assert held_out_pairs > 0.7  # no bad reward model
-    before, after = early_and_late(free, "reward")
-    assert after > before + 0.7
+    for frame, least in ((free, 0.7), (leashed, 0.5)):
+        assert frame["reward"].tail(5).mean() > frame["reward"].head(3).mean() + least
     assert free["held_out_accuracy"].iloc[-1] < at_start - 0.08
-    before, after = early_and_late(free, "reward_agreement")
-    assert before > 0.7 and after < before - 0.15
-
-
-def test_a_strong_leash_keeps_accuracy_above_its_start(runs, at_start):
-    free, leashed, _ = runs
-    before, after = early_and_late(leashed, "reward")
-    assert after > before + 0.5
     assert leashed["held_out_accuracy"].iloc[-1] > at_start + 0.08
+    agreement = free["reward_agreement"].astype(float)
+    assert agreement.head(3).mean() > 0.7 and agreement.tail(5).mean() < agreement.head(3).mean() - 0.15
     assert leashed["kl"].tail(5).median() < free["kl"].tail(5).median() / 2

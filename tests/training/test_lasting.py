@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -30,7 +29,7 @@ from rlviz.training import (
     run_folder,
     train,
 )
-from rlviz.training.files import FolderLock, json_text, whole_file, write_text
+from rlviz.training.files import json_text, whole_file, write_text
 from small_models.evaluation import Evaluation
 from small_models.policies import Policy, load_policy
 from small_models.tasks import Chain
@@ -242,16 +241,6 @@ def test_a_beginning_that_no_disk_took_may_be_made_again(what, tmp_path, monkeyp
         start(out=out)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root has all rights")
-def test_lost_rights_are_a_sentence(copied):
-    copied.chmod(0o500)
-    with pytest.raises(
-        OSError, match=r"cannot be written \(Permission denied\); its last checkpoint, of step 4, is safe"
-    ):
-        resume(copied, steps=6, device="cpu")
-    copied.chmod(0o700)
-
-
 def test_another_process_is_refused(copied):
     run = resume(copied, steps=6, device="cpu")
     code = (
@@ -267,16 +256,6 @@ def test_another_process_is_refused(copied):
         gc.collect()
         other.communicate("\n", timeout=300)
     assert other.returncode == 0
-
-
-@posix
-def test_a_dead_process_holds_nothing(copied):
-    child = os.fork()
-    if child == 0:
-        lock = FolderLock(copied)
-        os.kill(os.getpid() if lock else 0, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert resume(copied, steps=5, device="cpu").step == 4
 
 
 def test_in_one_process_the_newer_run_takes_over(tmp_path, whole):
@@ -327,19 +306,13 @@ def test_a_run_that_diverges_stops_before_its_weights_are_lost(name, tmp_path):
             json.loads(line, parse_constant=pytest.fail)
 
 
-def test_what_no_setting_explains_is_not_blamed_on_one():
+def test_a_reward_that_is_no_number_is_not_blamed_on_a_setting():
     class Broken(SoftOverlongPunishment):
         def __call__(self, rewards, *given, **named):
             return rewards * math.nan
 
     with pytest.raises(FloatingPointError, match=r"the mean reward of step 1 .*a piece of your own gave that"):
         next(start(algorithm=replace(NO_KL, shape=Broken(max_length=8, cache=2))))
-    run = start()
-    run.state.step = 3
-    assert "its settings are near their defaults, look at the pieces of GRPO" in run._diverged("loss")
-    run.policy.weights.lm_head.weight.data.mul_(math.nan)
-    with pytest.raises(FloatingPointError, match="the policy that it began with has weights that are not finite"):
-        next(run)
 
 
 def test_a_healthy_run_may_have_metrics_that_are_no_numbers(monkeypatch, tmp_path):
@@ -350,14 +323,6 @@ def test_a_healthy_run_may_have_metrics_that_are_no_numbers(monkeypatch, tmp_pat
     assert all(row["kl"] is None and row["entropy"] is None for row in rows(tmp_path / "run"))
     text = json_text({"a": [1.5, math.nan, {"b": -math.inf}], "c": (math.inf, "NaN")})
     assert json.loads(text, parse_constant=pytest.fail) == {"a": [1.5, None, {"b": None}], "c": [None, "NaN"]}
-
-
-def test_the_panel_shows_that_a_run_diverged():
-    from rlviz.runs.panel import training_panel
-
-    panel = training_panel(settings=replace(TINY, lr=1e30, lr_warmup_steps=0, num_prompts=8))
-    panel.start(), panel.wait()
-    assert "The run broke off: the log-probability of a sampled token of step 2" in panel.caption
 
 
 def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path):

@@ -1,31 +1,22 @@
 """Training with a tool: what it wrote is read and never learned, in every algorithm, and the task is learned."""
 
 import math
-import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO, PolicyGradient
-from rlviz.cli import app
-from rlviz.pictures.bounds import explore_bounds
-from rlviz.runs.formula import gradient_in_words
-from rlviz.training import PairSettings, TrainSettings, train
+from rlviz.algorithms import DAPO, DCPO, ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
+from rlviz.training import TrainSettings, train
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
 from rlviz.training.rollout import Rollout
-from rlviz.types import Batch
 from small_models.pairs import Pair
 from small_models.policies import load_policy
-from small_models.sampling import response_logits, token_logp
 from small_models.scorers import RewardModel
 from small_models.tasks import Lookup
 
-SAMPLING = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, PolicyGradient)]
 NO_KL = replace(GRPO, kl=None)
 TASK = Lookup()
 SHORT = TrainSettings(
@@ -67,39 +58,6 @@ def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
         assert not torch.equal(tensor, before[name]), name
     numbers = [rollout_numbers(each) for each in (rollout, twin)]
     assert numbers[0]["entropy"] == numbers[1]["entropy"] < math.log(48)
-
-
-@pytest.mark.parametrize("algorithm", SAMPLING, ids=lambda a: a.name)
-def test_logits_before_the_tool_s_tokens_get_no_gradient_and_change_none(algorithm):
-    run = start(algorithm)
-    rollout = run.collect()
-    samples, observed = rollout.samples, rollout.samples.observed
-    with torch.no_grad():
-        logits = response_logits(run.policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    ref_logp = samples.logp if rollout.ref_logp is None else rollout.ref_logp
-    batch = Batch(samples.logp, rollout.advantages, rollout.mask, ref_logp)
-    slopes = []
-    torch.manual_seed(0)
-    for values in (logits, torch.where(observed.unsqueeze(-1), 40 * torch.randn(logits.shape), logits)):
-        leaf = values.clone().requires_grad_()
-        loss = run.algorithm.loss(token_logp(leaf, samples.tokens), batch).loss
-        slopes.append(torch.autograd.grad(loss, leaf)[0])
-    assert torch.equal(*slopes)
-    assert not slopes[0][observed].any()
-    assert slopes[0][rollout.mask].any()
-
-
-def test_what_the_tool_wrote_is_context():
-    run = start(NO_KL)
-    samples = run.collect().samples
-    other = torch.where(samples.observed, run.policy.tokenizer.convert_tokens_to_ids("9"), samples.tokens)
-    with torch.no_grad():
-        a, b = (
-            response_logits(run.policy, samples.prompt_ids, samples.prompt_mask, t) for t in (samples.tokens, other)
-        )
-    after = samples.observed.cumsum(-1).bool() & samples.mask
-    assert ((a - b).abs().amax(-1)[after] > 0.01).float().mean() > 0.9
-    assert torch.equal(a[~samples.observed.cumsum(-1).bool()], b[~samples.observed.cumsum(-1).bool()])
 
 
 def test_credit_skips_what_the_tool_wrote():
@@ -146,16 +104,9 @@ def test_statistics_are_of_the_policy_s_tokens():
     rollout = run.collect()
     samples = rollout.samples
     assert run.tokens_sampled == int(samples.mask.sum()) < int(samples.there.sum())
-    numbers = rollout_numbers(rollout)
-    own = [
-        len("".join(TASK.turns(prompt, text)[::2])) + (not cut)
-        for prompt, texts, cuts in zip(
-            rollout.sampled.prompts, rollout.sampled.texts, samples.truncated.tolist(), strict=True
-        )
-        for text, cut in zip(texts, cuts, strict=True)
-    ]
-    assert numbers["response_length"] == pytest.approx(sum(own) / len(own))
     assert rollout.mask.sum() == samples.mask.sum()
+    mean = float(samples.mask.sum() / samples.lengths.numel())
+    assert rollout_numbers(rollout)["response_length"] == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("room", [4, 18])  # 4: a first call's answer is cut off
@@ -220,11 +171,6 @@ def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see()
                     if token.observed:
                         seen += 1
                         assert (token.weight, token.push, token.advantage, token.clipped) == (0, 0, 0, False)
-                        assert "the task's environment wrote it" in gradient_in_words(GRPO, token)[0]
-        names = explore_bounds(GRPO, run=[record]).names()
-        assert (~np.isnan(names.array("tokens_ratio"))).sum() == sum(
-            response.length for group in record.groups for response in group.responses
-        )
     assert seen > 20
 
 
@@ -234,18 +180,3 @@ def test_it_is_learned():
     assert records[0].accuracy < 0.5
     assert records[-1].held_out_accuracy > 0.7
     assert records[-1].response_length > records[0].response_length + 1  # it learned to look
-
-
-def test_dpo_learns_it_from_pairs():
-    settings = PairSettings(steps=25, num_pairs=200, batch_size=64, evaluate_every=25)
-    records = list(start(DPO, settings))
-    assert records[0].margin == pytest.approx(0, abs=1e-5)  # policy and reference leave out the same tokens
-    assert records[-1].held_out_accuracy > 0.45
-
-
-def test_the_command_line_trains_it_and_shows_answered_calls(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, "train --task lookup --algorithm dupo --steps 1 --num-prompts 4 --out run".split())
-    assert result.exit_code == 0, result.output
-    calls = re.findall(r"(;..)", result.output.split("Three held-out prompts")[1])
-    assert calls and all(re.fullmatch(r";[0-9-],", call) for call in calls)

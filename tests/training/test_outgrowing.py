@@ -6,25 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import DPO, GRPO, GSPO, PPO
-from rlviz.pieces.aggregation import token_mean
-from rlviz.training import default_settings, step, train
+from rlviz.algorithms import DPO, GRPO, PPO
+from rlviz.training import default_settings, train
 from rlviz.training.rollout import Rollout
 from small_models import paths
-from small_models.policies import Policy, load_policy
+from small_models.policies import load_policy
 from small_models.precision import in_bfloat16
 from small_models.sampling import response_logits
-from small_models.tasks import Chain
 from tests.training.peak import peak_bytes
 
 NO_KL = replace(GRPO, kl=None)
 SMALL = {"num_prompts": 8, "group_size": 4, "evaluate_every": 0, "details_every": 0, "lr": 1e-3, "lr_warmup_steps": 0}
-DIVIDED = [
-    GRPO,
-    replace(NO_KL, aggregate=token_mean),
-    GSPO,
-    PPO,
-]  # a reference, zero rows, one ratio a response, a critic
 
 
 def rows_of(lengths, width=3, prompts=None):
@@ -60,56 +52,6 @@ class TestMicroBatches:
 
     def test_rows_that_the_loss_does_not_see_keep_a_token_to_read(self):
         assert [part.tokens.shape[-1] for part in rows_of([0, 0, 3]).split(8)] == [1, 3]
-
-    def test_off_they_are_one_as_it_is(self):
-        rows = rows_of([2, 3])
-        assert rows.split(0)[0] is rows
-
-    @pytest.mark.parametrize("algorithm", DIVIDED, ids=lambda a: f"{a.name} {getattr(a.aggregate, '__name__', '')}")
-    def test_gradients_and_records_are_those_of_the_undivided_update(self, algorithm, monkeypatch):
-        """After a step that moves the policy away from π_old and π_ref, the second update of a rollout: ratios are not 1."""
-        found = []
-        for tokens in (0, 100):
-            policy = load_policy("chain", device="cpu")
-            policy = Policy(policy.model.double(), policy.tokenizer, policy.source)
-            settings = default_settings(algorithm, **SMALL, updates_per_rollout=2, micro_batch_tokens=tokens)
-            run = train(policy, Chain(), algorithm, settings)
-            sizes, gradients, loss_of, descend = [], [], step.loss_of, step.descend
-
-            def counted(state, rows, settings, loss_of=loss_of, sizes=sizes):
-                sizes.append(len(rows.tokens))
-                return loss_of(state, rows, settings)
-
-            def watched(state, settings, loss, gradients=gradients, descend=descend):
-                gradients.append([p.grad.clone() for o in state.optimizers for p in o.param_groups[0]["params"]])
-                return descend(state, settings, loss)
-
-            with monkeypatch.context() as patched:
-                patched.setattr(step, "loss_of", counted)
-                patched.setattr(step, "descend", watched)
-                found.append((sizes, gradients, vars(next(run))))
-        (whole, wanted, told), (parts, got, same) = found
-        assert len(whole) == 2 and len(parts) > 4 and sum(parts) == sum(whole)
-        for first, second in zip(wanted, got, strict=True):
-            largest = max(float(gradient.abs().max()) for gradient in first)
-            for one, other in zip(first, second, strict=True):
-                assert float((one - other).abs().max()) <= 1e-6 * largest
-        for name, number in told.items():
-            if isinstance(number, float) and name != "seconds":
-                assert same[name] == pytest.approx(number, rel=1e-6, abs=1e-12), name
-
-    def test_the_reference_reads_groups_in_parts_to_the_same_numbers(self):
-        rollouts, sizes = [], []
-        for tokens in (0, 150):
-            run = train("chain", GRPO, default_settings(GRPO, **SMALL, micro_batch_tokens=tokens))
-            next(run)  # away from the reference
-            head = run.state.reference.model.lm_head
-            head.register_forward_pre_hook(lambda module, given: sizes.append(len(given[0])))
-            with paths.computing("transformers"):  # which calls the head's hook
-                rollouts.append(run.collect())
-        assert sizes == [32, *[8] * 4]  # two groups of 4 · (6 + 9) tokens at once
-        torch.testing.assert_close(rollouts[0].ref_logp, rollouts[1].ref_logp, atol=1e-5, rtol=1e-4)
-        assert rollouts[0].kl == pytest.approx(rollouts[1].kl, rel=1e-4)
 
     def test_they_lower_the_peak_of_an_update(self):
         peaks = []

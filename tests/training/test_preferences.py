@@ -10,7 +10,6 @@ import torch
 from rlviz.algorithms import DPO, DPO_LINEAR
 from rlviz.training import PairSettings, train
 from rlviz.training.preferences import encoded_logp, pair_logp
-from small_models import sampling
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits
@@ -36,15 +35,6 @@ def by_hand(policy, prompt, text):
     with torch.no_grad():
         logits = response_logits(policy, ids, mask, tokens)[0, 0].double()
     return sum(float(row.log_softmax(-1)[token]) for row, token in zip(logits, tokens[0, 0], strict=True))
-
-
-def test_log_probabilities_of_pairs_are_those_of_whole_responses_each_alone():
-    policy = load_policy("chain", device="cpu")
-    pairs = [Pair("35271=", "38057#7", "#3"), Pair("00009=", "#9", "00009#8")]
-    expected = [[by_hand(policy, pair.prompt, text) for text in (pair.chosen, pair.rejected)] for pair in pairs]
-    torch.testing.assert_close(
-        pair_logp(policy, pairs).double(), torch.tensor(expected, dtype=torch.double), atol=1e-4, rtol=1e-5
-    )
 
 
 @pytest.mark.parametrize("algorithm", [DPO, DPO_LINEAR], ids=lambda algorithm: algorithm.name)
@@ -90,13 +80,6 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, pairs):
     assert record.pull == pytest.approx(fading if algorithm.name == "DPO" else 1.0, rel=1e-3)
 
 
-def test_before_the_first_update_nothing_was_gained(pairs):
-    first = next(start(pairs))
-    assert (first.margin, first.chosen_gain, first.rejected_gain) == pytest.approx((0, 0, 0), abs=1e-5)
-    assert first.pull == pytest.approx(0.5)
-    assert first.loss == pytest.approx(math.log(2), abs=1e-5)
-
-
 @pytest.mark.parametrize("batch_size", [4, 3], ids=["two batches", "two batches and two left over"])
 def test_every_pair_is_used_before_one_comes_again(pairs, batch_size, monkeypatch):
     from rlviz.training import preferences as module
@@ -116,43 +99,6 @@ def test_every_pair_is_used_before_one_comes_again(pairs, batch_size, monkeypatc
     for at in range(0, len(seen), 8):
         assert sorted(map(str, seen[at : at + 8])) == sorted(map(str, pairs[:8]))
     assert seen[:8] != seen[8:16]
-
-
-def test_pairs_are_tokenised_at_the_run_s_beginning_and_never_again(pairs, monkeypatch):
-    run = start(pairs)
-    monkeypatch.setattr(sampling, "encode", lambda tokenizer, texts: pytest.fail(f"{texts} were tokenised"))
-    assert [next(run).step, next(run).step] == [1, 2]  # neither is evaluated
-
-
-def test_an_update_has_the_log_probabilities_of_its_own_pairs(pairs):
-    """In batches as in one alone, whatever the other pairs' lengths."""
-    mixed = [*pairs[:6], Pair("35271=", "38057#7", "#3"), Pair("00009=", "", "00009000090000#8")]
-    run = start(mixed, settings=replace(SHORT, batch_size=3))
-    torch.testing.assert_close(run.ref_logp, pair_logp(run.start, mixed), atol=1e-4, rtol=1e-5)
-    for places in ([7, 0, 3], [1, 2, 6]):
-        run.collect = lambda places=places: places
-        expected = pair_logp(run.policy, [mixed[place] for place in places]).detach().mean(0)
-        record = next(run)
-        assert [record.chosen_logp, record.rejected_logp] == pytest.approx(expected.tolist(), abs=1e-4)
-
-
-def test_the_start_and_the_pairs_stay_as_they_were(pairs):
-    run = start(pairs)
-    before = {name: tensor.clone() for name, tensor in run.start.model.state_dict().items()}
-    list(run)
-    assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in before.items())
-    assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
-    torch.testing.assert_close(run.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
-
-
-def test_pairs_are_made_where_none_are_given():
-    settings = replace(SHORT, num_pairs=16, steps=1)
-    first, second, other = (
-        train(load_policy("chain", device="cpu"), TASK, DPO, replace(settings, seed=seed)) for seed in (0, 0, 1)
-    )
-    assert first.pairs == second.pairs != other.pairs
-    assert len(first.pairs) == 16
-    assert all(TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.pairs)
 
 
 def test_the_margin_grows_and_the_sigmoid_s_pull_fades():

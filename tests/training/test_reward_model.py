@@ -1,18 +1,17 @@
 """Training a reward model: the loss is Bradley and Terry's of the scores before the update, and it orders pairs."""
 
 from itertools import islice
-from math import exp, log, log1p
+from math import log
 
 import pytest
 import torch
 
 from rlviz.training import reward_model
-from rlviz.training.reward_model import RewardModelRecord, _batches, pair_accuracy, train_reward_model
-from small_models.pairs import Pair, make_pairs
-from small_models.policies import build_policy, load_policy
+from rlviz.training.reward_model import _batches, pair_accuracy, train_reward_model
+from small_models.pairs import Pair
+from small_models.policies import build_policy
 from small_models.sampling import encode_prompts
 from small_models.scorers import RewardModel
-from small_models.tasks import Chain
 
 PAIRS = [
     Pair("1=", "ab", "ba"),
@@ -53,24 +52,6 @@ def test_six_pairs_get_ordered(reads):
     assert pair_accuracy(model, PAIRS) == 1.0
     assert records[-1].loss < 0.2
     assert all(gap(model, pair) > 0 for pair in PAIRS)
-
-
-@pytest.mark.parametrize("reads", ["last", "mean"])
-def test_the_loss_is_that_of_the_scores_before_the_update(reads):
-    model = tiny(reads)
-    list(train_reward_model(model, PAIRS, steps=3, lr=3e-3))
-    gaps = [float(gap(model, pair).detach()) for pair in PAIRS]
-    assert max(gaps) - min(gaps) > 1e-3  # else mean and sum, chosen and rejected could be told apart by little
-    record = next(train_reward_model(model, PAIRS, batch_size=6))
-    assert record.loss == pytest.approx(sum(log1p(exp(-ahead)) for ahead in gaps) / 6, abs=1e-7)
-    assert record.accuracy == sum(ahead > 0 for ahead in gaps) / 6
-
-
-def test_pairs_turned_round_are_learned_turned_round():
-    model = tiny()
-    turned = [Pair(pair.prompt, pair.rejected, pair.chosen) for pair in PAIRS]
-    list(train_reward_model(model, turned, steps=60, lr=1e-2))
-    assert pair_accuracy(model, PAIRS) == 0.0
 
 
 def test_accuracy_counts_a_tie_half(monkeypatch):
@@ -120,12 +101,15 @@ def test_the_same_seed_gives_the_same_curve_and_measuring_changes_nothing():
 @pytest.mark.parametrize("reads", ["last", "mean"])
 def test_updates_are_those_of_a_plain_loop_over_pairs(reads):
     model, plain = tiny(reads), tiny(reads)
-    list(train_reward_model(model, PAIRS, steps=6, lr=1e-2, batch_size=6))
+    records = train_reward_model(model, PAIRS, steps=6, lr=1e-2, batch_size=6)
     parameters = list(plain.scorer.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-2, weight_decay=0.0)
     norms = []
-    for _ in range(6):
-        loss = sum(torch.log1p(torch.exp(-gap(plain, pair))) for pair in PAIRS) / 6
+    for record in records:
+        gaps = torch.stack([gap(plain, pair) for pair in PAIRS])
+        loss = torch.log1p(torch.exp(-gaps)).mean()
+        assert record.loss == pytest.approx(float(loss.detach()), abs=1e-6)
+        assert record.step == 1 or record.accuracy == float((gaps > 0).double().mean())
         gradients = torch.autograd.grad(loss, parameters)
         norms.append(sum(float(g.square().sum()) for g in gradients) ** 0.5)
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -134,16 +118,3 @@ def test_updates_are_those_of_a_plain_loop_over_pairs(reads):
     assert max(norms) > 1.05  # so that scaling gradients down to norm 1 counts
     for pair in PAIRS:
         assert gap(model, pair).item() == pytest.approx(gap(plain, pair).item(), abs=1e-5)
-
-
-@pytest.mark.parametrize("reads", ["mean"])  # the other way: test_rewards.py, by learn_reward
-def test_it_learns_what_right_responses_of_the_shipped_policy_look_like(reads):
-    policy = load_policy("chain", device="cpu")
-    before = {name: value.clone() for name, value in policy.model.state_dict().items()}
-    model = RewardModel.of(policy, reads=reads)
-    held_out = make_pairs(policy, Chain(), 300, held_out=True, seed=1)
-    records = list(train_reward_model(model, make_pairs(policy, Chain(), 600), steps=40, held_out_pairs=held_out))
-    assert isinstance(records[-1], RewardModelRecord)
-    # of 300 pairs a coin orders 150 ± 8.7; five of these are .145. Measured with 1,200 pairs and 60 steps: .81 to .84
-    assert records[-1].held_out_accuracy > 0.7
-    assert all(torch.equal(value, before[name]) for name, value in policy.model.state_dict().items())

@@ -8,9 +8,7 @@ import torch
 
 from rlviz.algorithms import GRPO, GRPO_PROCESS
 from rlviz.training import (
-    RewardModelRecord,
     TrainSettings,
-    history,
     learn_reward,
     pair_accuracy,
     train,
@@ -20,8 +18,7 @@ from rlviz.training.reward_model import REFRESH_STEPS, refresh
 from rlviz.training.rewards import agreement, pairs_among, step_rewards
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
-from small_models.sampling import Samples, encode_prompts, encode_responses, response_logits, token_logp
-from small_models.scorers import RewardModel
+from small_models.sampling import Samples, encode_prompts, encode_responses
 from small_models.tasks import Chain
 
 TASK = Chain()
@@ -88,30 +85,6 @@ def test_steps_end_inside_longer_tokens_too():
     assert ends[0, 0].tolist() == [True, True, True, False, True]
 
 
-def test_process_credit_is_the_sum_of_the_normalised_steps_to_come():
-    run = start(STEPWISE)
-    rollout = run.collect()
-    rewards, ends = step_rewards(run.policy, TASK, rollout.sampled.prompts, rollout.sampled.texts, rollout.samples)
-    differing = 0
-    for p in range(6):
-        steps = [float(r) for r, e in zip(rewards[p].flatten(), ends[p].flatten(), strict=True) if e]
-        mean = sum(steps) / len(steps)
-        std = (sum((r - mean) ** 2 for r in steps) / (len(steps) - 1)) ** 0.5
-        for g in range(4):
-            length = int(rollout.samples.lengths[p, g])
-            credit = [
-                0.0 if len(set(steps)) == 1 else
-                sum((float(rewards[p, g, s]) - mean) / (std + 1e-6) for s in range(t, length) if ends[p, g, s])
-                for t in range(length)
-            ]  # fmt: skip
-            assert rollout.advantages[p, g, :length].tolist() == pytest.approx(credit, abs=1e-4)
-            assert not rollout.advantages[p, g, length:].any()
-            differing += len({round(c, 4) for c in credit}) > 1
-            own = [float(rewards[p, g, s]) for s in range(length) if ends[p, g, s]]
-            assert float(rollout.rewards[p, g]) == pytest.approx(sum(own) / len(own))
-    assert differing > 6
-
-
 def test_a_run_with_rewards_of_steps_learns():
     settings = replace(SHORT, num_prompts=32, group_size=8, steps=20, evaluate_every=20, lr=3e-4)
     *_, last = start(STEPWISE, settings)
@@ -155,12 +128,6 @@ class TestLearnedReward:
         assert run.state.reward_pairs[: len(learned.pairs)] == learned.pairs
         assert len(run.state.reward_pairs) > len(learned.pairs)  # the next refresh may replay them
 
-    def test_without_a_refresh_it_is_frozen(self, learned):
-        run = start(reward_model=learned.model)
-        list(run)
-        for name, tensor in learned.model.scorer.state_dict().items():
-            assert torch.equal(tensor, run.state.reward_model.scorer.state_dict()[name])
-
     def test_pairs_of_a_rollout_are_right_and_wrong_responses_to_one_prompt(self, learned):
         run = start(settings=replace(SHORT, group_size=8, num_prompts=16), reward_model=learned.model)
         rollout = run.collect()
@@ -186,7 +153,9 @@ class TestLearnedReward:
         fresh = [Pair(f"{n:05d}=", "#1", "#2") for n in range(90)]
         model = learned.model.copy()
         assert refresh(model, fresh, learned.pairs, seed=0) > 0
-        ((pairs, steps),) = seen
+        refresh(model, fresh, learned.pairs, seed=1)
+        (pairs, steps), (others, _) = seen
+        assert set(pairs[90:]) != set(others[90:])
         assert pairs[:90] == fresh
         assert len(pairs) == 100  # ten older ones are a tenth of all; nine would be a tenth of the fresh
         assert len(set(pairs[90:])) == 10
@@ -194,47 +163,22 @@ class TestLearnedReward:
         assert steps == REFRESH_STEPS
         assert refresh(model, [], learned.pairs, seed=0) is None
 
-    def test_each_refresh_replays_other_pairs(self, learned, monkeypatch):
-        """Fresh and older pairs are the same each time, so that nothing but the draw can differ."""
-        from rlviz.training import reward_model as module, step
+    def test_each_refresh_draws_anew(self, learned, monkeypatch):
+        from rlviz.training import step
 
-        fresh, seen = [Pair(f"{n:05d}=", "#1", "#2") for n in range(45)], []
-
-        def spy(model, pairs, **options):
-            seen.append(list(pairs))
-            return iter([RewardModelRecord(1, 0.5, 0.5)])
-
-        monkeypatch.setattr(module, "train_reward_model", spy)
-        monkeypatch.setattr(step, "pairs_among", lambda policy, sampled: fresh)
-        settings = replace(SHORT, steps=3, num_prompts=2, refresh_reward_every=1, evaluate_every=0)
-        run = start(settings=settings, reward_model=learned.model, pairs=learned.pairs)
-        for _ in range(3):
-            next(run)
-            run.state.reward_pairs = list(learned.pairs)
-        assert [pairs[:45] == fresh for pairs in seen] == [True] * 3
-        replayed = {frozenset(pairs[45:]) for pairs in seen}
-        assert len(replayed) == 3
-        assert {len(pairs) for pairs in replayed} == {5}
+        seeds = []
+        monkeypatch.setattr(step, "refresh", lambda *given, seed: seeds.append(seed))
+        list(start(settings=replace(SHORT, steps=3, refresh_reward_every=1), reward_model=learned.model))
+        assert len(set(seeds)) == 3
 
     def test_it_orders_held_out_pairs(self, policy, learned):
         held_out = make_pairs(policy, TASK, 300, held_out=True, seed=0)
         assert learned.held_out_accuracy == pair_accuracy(learned.model, held_out) > 0.6
         assert learned.losses[-1] < learned.losses[0]
 
-    def test_the_judge_s_taste_is_what_it_learns(self, policy):
-        longer = make_pairs(policy, TASK, 300, spurious=1.0, seed=0)
-        model = learn_reward(policy, TASK, longer, steps=20).model
-        length = [Pair("35271=", "99999#9", "#8"), Pair("11111=", "12999#9", "#5")]
-        assert pair_accuracy(model, length) == 1
-
-    def test_a_mean_over_tokens_scores_too(self, policy):
-        run = start(reward_model=RewardModel.of(policy, reads="mean"))
-        assert next(run).reward == 0  # a head that has learned nothing
-
 
 def test_the_reference_is_reset_when_it_is_due():
     run = start(GRPO, replace(SHORT, reset_reference_every=2, steps=5))
-    begun = {name: tensor.clone() for name, tensor in run.start.model.state_dict().items()}
     kls = [next(run).kl, next(run).kl]
     assert kls[1] > 1e-5
     for name, tensor in run.policy.model.state_dict().items():
@@ -242,29 +186,3 @@ def test_the_reference_is_reset_when_it_is_due():
     third = next(run)
     assert third.kl == pytest.approx(0, abs=1e-6)
     assert next(run).kl > 1e-5
-    assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in begun.items())
-    rollout = run.collect()
-    s = rollout.samples
-    with torch.no_grad():
-        logits = response_logits(run.state.reference, s.prompt_ids, s.prompt_mask, s.tokens)
-    torch.testing.assert_close(rollout.ref_logp[s.mask], token_logp(logits, s.tokens)[s.mask])
-
-
-def test_responses_with_an_unlikely_token_leave_the_loss():
-    run, all_in = start(settings=replace(SHORT, min_old_prob=0.05)), start()
-    rollout, other = run.collect(), all_in.collect()
-    least = torch.where(rollout.samples.mask, rollout.samples.logp, torch.zeros(())).amin(-1).exp()
-    out = least < 0.05
-    assert out.any() and not out.all()
-    assert not rollout.mask[out].any()
-    assert torch.equal(rollout.mask[~out], rollout.samples.mask[~out])
-    assert torch.equal(rollout.rewards, other.rewards)
-    # they still count in the mean and std of their group
-    assert torch.equal(rollout.advantages[~out], other.advantages[~out])
-
-
-def test_the_history_has_what_was_measured(learned):
-    frame = history(list(start(reward_model=learned.model)))
-    assert frame["reward_agreement"].notna().any()
-    assert frame["repetition"].between(0, 1).all()
-    assert frame["beta"].isna().all()

@@ -7,15 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz import GRPO, PPO, TrainSettings, default_settings, train
-from rlviz.algorithms import GSPO
-from rlviz.training import RunFolder, history, step
-from rlviz.training.records import WATCHED
+from rlviz import GRPO, TrainSettings, train
+from rlviz.training import RunFolder, history
 from rlviz.training.rollout import Rollout
 from rlviz.training.updates import Updates
 from rlviz.types import LossOutput
 from small_models.policies import load_policy
-from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
 NO_KL = replace(GRPO, kl=None)
@@ -79,95 +76,6 @@ def test_what_a_ratio_of_one_s_own_says_of_padding_does_not_count():
 
 def test_no_update_no_spread():
     assert spreads(Updates(count=1)) == {"token_ratio_std": 0.0, "sequence_ratio_std": 0.0}
-
-
-def test_both_spreads_are_recorded_whatever_the_algorithm_s_ratio():
-    for algorithm in (NO_KL, GSPO):
-        run = train(load_policy("chain", device="cpu"), Chain(), algorithm, SHORT)
-        first, second = run
-        for record in (first, second):
-            assert 0 < record.sequence_ratio_std < record.token_ratio_std
-            if algorithm is NO_KL:
-                assert record.token_ratio_std == pytest.approx(record.ratio_std, rel=1e-4)
-            else:
-                assert record.ratio_std < record.token_ratio_std
-        assert first.token_ratio_std != second.token_ratio_std  # each step's own
-    (one,) = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=1, updates_per_rollout=1))
-    assert one.token_ratio_std < 1e-5
-    assert one.sequence_ratio_std < 1e-5
-
-
-def test_the_spread_is_that_of_the_second_update_by_another_way(rollouts):
-    """Two full-batch updates: the ratios of the first are 1, those of the second of the policy after the first."""
-    settings = replace(SHORT, steps=1, updates_per_rollout=1)
-    policy = load_policy("chain", device="cpu")
-    run = train(policy, Chain(), NO_KL, settings)
-    next(run)
-    samples = rollouts[0].samples
-    with torch.no_grad():
-        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    used = rollouts[0].advantages.flatten(2).any(-1)  # groups of equal rewards do not enter
-    log_ratio = (token_logp(logits, samples.tokens) - samples.logp).double()
-    tokens = log_ratio[samples.mask & used.unsqueeze(-1)].exp()
-    sequences = ((log_ratio * samples.mask).sum(-1) / samples.lengths)[used].exp()
-    (record,) = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(settings, updates_per_rollout=2))
-    for values, recorded in ((tokens, record.token_ratio_std), (sequences, record.sequence_ratio_std)):
-        both = torch.cat([values, torch.ones_like(values)])
-        assert recorded == pytest.approx(float(both.std(correction=0)), rel=1e-3)
-
-
-@pytest.fixture
-def rollouts(monkeypatch):
-    """A list that the rollouts of all runs are put into."""
-    kept, collect = [], step.collect
-
-    def keep(*given):
-        kept.append(collect(*given))
-        return kept[-1]
-
-    monkeypatch.setattr(step, "collect", keep)
-    return kept
-
-
-def chosen(policy, samples):
-    """Return the experts, in order of their numbers, by transformers' router logits: [P, T, layers, 2]."""
-    ids = torch.cat([samples.prompt_ids, samples.tokens[:, 0, :-1]], dim=1)
-    with torch.no_grad():
-        logits = policy.model(ids, output_router_logits=True).router_logits
-    layers = [one.reshape(*ids.shape, -1)[:, -samples.tokens.shape[-1] :].topk(2).indices for one in logits]
-    return torch.stack(layers, dim=2).sort(-1).values
-
-
-def test_routing_flips_are_those_of_the_updates_of_every_fifth_step(rollouts):
-    policy = load_policy("chain-experts", device="cpu")
-    run = train(policy, Chain(), NO_KL, replace(SHORT, steps=4, num_prompts=WATCHED + 8, group_size=2))
-    for number in range(1, 5):  # the eighth: two tests below
-        before = policy.frozen_copy()
-        record = next(run)
-        if number != 3:
-            assert record.routing_flips is None
-            continue
-        samples = rollouts[-1].samples
-        differs = (chosen(before, samples) != chosen(policy, samples)).any(-1)[:WATCHED]
-        assert record.routing_flips == pytest.approx(float(differs[samples.mask[:WATCHED, 0]].double().mean()))
-        assert 0 < record.routing_flips < 0.5
-
-
-def test_a_step_too_small_to_matter_flips_nothing():
-    *_, third = train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=3, lr=1e-12))
-    assert third.routing_flips == 0.0
-
-
-def test_dense_policies_record_no_routing():
-    *_, third = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=3))
-    assert third.routing_flips is None
-
-
-def test_a_run_with_a_critic_records_them_too():
-    settings = default_settings(PPO, steps=3, num_prompts=8, evaluate_every=0)
-    *_, third = train(load_policy("chain-experts", device="cpu"), Chain(), PPO, settings)
-    assert third.token_ratio_std > third.sequence_ratio_std > 0
-    assert third.routing_flips is not None
 
 
 def test_steps_without_flips_are_missing_numbers_and_so_are_those_of_before(tmp_path):

@@ -1,11 +1,9 @@
 """Ready for a GPU, shown without one: on torch's `meta` device, where reading a number is an error, and by counting reads."""
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, PPO, base
 from rlviz.algorithms.base import PolicyGradient
@@ -14,14 +12,13 @@ from rlviz.types import Batch
 from small_models import host, paths
 from small_models.host import all_on_host, on_host
 from small_models.policies import Policy, load_policy
-from small_models.sampling import LOOK_EVERY, response_logits, response_logits_and_hidden, sample, token_logp
+from small_models.sampling import response_logits, response_logits_and_hidden, sample, token_logp
 from small_models.scorers import Scorer
 from small_models.tasks import Chain
 
 META = torch.device("meta")
 SAMPLING = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, PolicyGradient)]
 POLICIES = "chain", "chain-experts"
-NO_KL = replace(GRPO, kl=None)
 PROMPTS = Chain().train_prompts[:5]
 SMALL = {"num_prompts": 6, "group_size": 4, "evaluate_every": 0, "details_every": 1}
 
@@ -49,23 +46,6 @@ def as_on_a_gpu(monkeypatch):
     """Let the CPU be taken for a device that the host would wait for."""
     for module in (host, base):
         monkeypatch.setattr(module, "waits", lambda device: True)
-
-
-class Reads(TorchDispatchMode):
-    """Counts what a GPU's host would wait for: numbers that are read, and sizes that depend on numbers. by: the operation."""
-
-    def __init__(self):
-        super().__init__()
-        self.by = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        by_place = name in ("index", "index_put", "index_put_")
-        chosen = [place for place in args[1] if place is not None] if by_place else []
-        asks = name in ("item", "_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal")
-        if asks or any(place.dtype == torch.bool for place in chosen):
-            self.by[name] += 1
-        return func(*args, **(kwargs or {}))
 
 
 class TestMeta:
@@ -107,17 +87,6 @@ class TestMeta:
         output = algorithm.loss(logp, Batch(some, some, some.bool(), some))
         output.loss.backward()
         assert logp.grad.device == output.clipped.device == META
-
-
-class TestCounted:
-    @pytest.mark.parametrize("length", [16, 32, 48])
-    def test_who_has_finished_is_asked_every_sixteen_tokens(self, length, as_on_a_gpu, monkeypatch):
-        policy = load_policy("chain", device="cpu")
-        monkeypatch.setattr(type(policy), "end_ids", frozenset([10**6]))  # nobody ends
-        with Reads() as reads:
-            samples = sample(policy, PROMPTS, group_size=3, max_new_tokens=length)
-        assert samples.tokens.shape[-1] == length
-        assert reads.by == {"item": length // LOOK_EVERY + 1}  # and how long the longest is
 
 
 class TestAsOnAGpu:
