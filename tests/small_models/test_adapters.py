@@ -178,6 +178,6 @@ def test_adapters_that_could_not_be_resumed_are_refused_before_a_run_starts(tmp_
     several.add_adapter("second", lora)
     by_transformers.model.add_adapter(lora)
     for model in (kinds, several, by_transformers.model):
-        with pytest.raises(ValueError, match="must come from peft.get_peft_model, with one LoRA adapter"):
+        with pytest.raises(ValueError, match=r"must come from peft.get_peft_model, with one LoRA adapter"):
             train(Policy(model, other.tokenizer, "other"), TASK, GRPO, SETTINGS, out=tmp_path / "run")
         assert not (tmp_path / "run").exists()

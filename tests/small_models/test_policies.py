@@ -70,6 +70,7 @@ def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
     policy = build_policy(hidden_size=16, num_layers=1, num_heads=2, seed=1, device="cpu")
     RewardModel.of(policy).save(tmp_path)
     RewardModel.load(tmp_path, device="cpu")
+    load_policy("chain", device="cpu")
     assert torch.equal(torch.rand(3), expected)
 
 

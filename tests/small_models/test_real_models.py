@@ -7,7 +7,6 @@ from transformers import GemmaTokenizer, LlamaTokenizer
 
 from small_models.policies import load_policy
 from small_models.sampling import encode_prompts, encode_responses, sample
-from small_models.tasks import Lookup
 from small_models.tokenizer import build_tokenizer, prefix_ids
 from tests.small_models.real import BOS, END, TURN, byte_tokenizer, real_policy
 
@@ -70,7 +69,8 @@ def test_any_end_in_a_list_ends_a_response():
     assert ending.unique().numel() > 2
     characters = samples.lengths - (~samples.truncated).long()
     rows = zip(samples.tokens.flatten(0, 1), characters.flatten(), strict=True)
-    assert sum(samples.texts(policy), []) == [policy.tokenizer.decode(row[:n]) for row, n in rows]
+    texts = [text for group in samples.texts(policy) for text in group]
+    assert texts == [policy.tokenizer.decode(row[:n]) for row, n in rows]
 
 
 @pytest.mark.parametrize(
@@ -90,31 +90,6 @@ def test_ends_are_those_of_the_tokenizer_and_of_both_configs(generation, config,
     assert load_policy(tmp_path, device="cpu").end_ids == expected
     policy.model.generation_config = policy.model.config.eos_token_id = None
     assert policy.end_ids == {END}
-
-
-class Table(Lookup):
-    """A tool for policies that write anything: every second byte calls it."""
-
-    call_end = "="
-
-    def observe(self, prompt, written):
-        return "<turn>7"
-
-
-def test_an_end_that_a_tool_wrote_ends_nothing():
-    calls = [index for index in range(4, 260) if byte_tokenizer().decode([index]) == "="]
-    policy = real_policy(ends=(END, TURN))
-    weight = policy.model.lm_head
-
-    def want_calls(module, args, logits):
-        logits[..., calls] += 30
-        return logits
-
-    weight.register_forward_hook(want_calls)
-    samples = sample(policy, ["1="], task=Table(), group_size=4, max_new_tokens=9, generator=seeded())
-    assert samples.truncated.all()
-    assert (samples.lengths == 3).all()  # of nine tokens, three calls; the tool answered each with two
-    assert (samples.tokens == TURN).sum() == 12
 
 
 def test_what_a_tokenizer_tidies_up_is_left_as_it_was_written(tmp_path):
