@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from small_models.pairs import Pair, encode_pairs, make_pairs
-from small_models.policies import build_policy, load_policy
+from small_models.pairs import Pair, encode_pairs
+from small_models.policies import build_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits
 from small_models.tasks import Grade, Lookup, lookup as module
 from small_models.warm_start import warm_start
@@ -118,17 +118,6 @@ def test_some_of_all_pairs_are_as_if_they_were_encoded_alone(index):
     alone = encode_pairs(policy, [pairs[place] for place in index], OneTable())
     for name, value in vars(alone).items():
         assert torch.equal(getattr(some, name), value), name
-
-
-def test_pairs_of_a_policy_that_calls_hold_what_the_tool_said():
-    task, policy = Lookup(), load_policy("lookup", device="cpu")
-    pairs = make_pairs(policy, task, 30)
-    assert all(task.grade(pair.prompt, pair.chosen).correct for pair in pairs)
-    calls = [text for pair in pairs for text in (pair.chosen, pair.rejected) if ";" in text]
-    assert len(calls) > 20
-    for pair in pairs:
-        for text in (pair.chosen, pair.rejected):
-            assert len(task.turns(pair.prompt, text)) == 1 + 2 * text.count(";")
 
 
 def test_demonstrations_look_none_to_all_of_the_times():

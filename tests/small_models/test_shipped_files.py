@@ -62,6 +62,11 @@ def test_whoever_asks_gets_transformers_model_of_the_very_same_parameters():
     policy = load_policy("chain", device="cpu")
     before = dict(policy.weights.named_parameters())
     before["lm_head.weight"].requires_grad_(False)
+    copy = policy.frozen_copy()
+    with torch.no_grad():
+        policy.weights.lm_head.weight.add_(1)
+    assert torch.equal(copy.weights.lm_head.weight + 1, policy.weights.lm_head.weight)
+    assert not any(parameter.requires_grad for parameter in copy.model.parameters())
     model = policy.model
     assert type(model) is LlamaForCausalLM and not model.training
     assert policy.model is policy.weights is model
@@ -69,15 +74,6 @@ def test_whoever_asks_gets_transformers_model_of_the_very_same_parameters():
     assert [name for name, parameter in before.items() if not parameter.requires_grad] == ["lm_head.weight"]
     tokenizer = policy.tokenizer
     assert isinstance(tokenizer, PreTrainedTokenizerBase) and policy.tokenizer is policy.vocabulary is tokenizer
-
-
-def test_a_frozen_copy_of_it_has_weights_of_its_own():
-    policy = load_policy("chain", device="cpu")
-    copy = policy.frozen_copy()
-    with torch.no_grad():
-        policy.weights.lm_head.weight.add_(1)
-    assert torch.equal(copy.weights.lm_head.weight, of_transformers("chain").model.lm_head.weight)
-    assert not any(parameter.requires_grad for parameter in copy.model.parameters())
 
 
 def test_a_hook_on_transformers_model_is_heard():
