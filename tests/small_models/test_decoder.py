@@ -4,19 +4,16 @@ Ours are computed by `small_models.decoder`; the others by transformers' modules
 precision, with weights far from uniform: a wrong position, prompt or expert shows.
 """
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
-from transformers import AutoModelForCausalLM, MixtralConfig
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from small_models import paths
 from small_models.decoder import Decoder
 from small_models.paths import fits, our_decoder
-from small_models.policies import Policy, build_policy, load_policy, settle
+from small_models.policies import build_policy, load_policy
 from small_models.sampling import (
     encode_prompts,
     encode_responses,
@@ -28,11 +25,10 @@ from small_models.sampling import (
 )
 from small_models.scorers import Scorer
 from small_models.tasks import Lookup
-from small_models.tokenizer import build_tokenizer
 from tests.small_models.real import ARCHITECTURES, END, real_policy
 
 OURS = ["dense", "experts", "shipped"]
-MODELS = [*OURS, *ARCHITECTURES, "experts, sliding window"]
+MODELS = [*OURS, *ARCHITECTURES]
 PROMPTS = {"equal lengths": ["123=", "987="], "padded": ["1=", "98765="], "one": ["21="]}
 RESPONSES = {
     "several": [["12#3", "12#3", "7", "45:6"], ["", "9", "9#9#9", "9"]],
@@ -41,10 +37,6 @@ RESPONSES = {
 }
 # transformers norms and turns in single precision, whatever the weights are
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-WINDOW = MixtralConfig(
-    vocab_size=48, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-    num_local_experts=4, sliding_window=4, initializer_range=0.2, bos_token_id=None, eos_token_id=1, pad_token_id=0,
-)  # fmt: skip
 
 
 def policy_of(kind, layers=3):
@@ -56,10 +48,6 @@ def policy_of(kind, layers=3):
         policy = load_policy("chain", device="cpu")
         assert isinstance(policy.weights.double(), Decoder)
         return policy
-    if kind == "experts, sliding window":
-        torch.manual_seed(0)
-        model = settle(AutoModelForCausalLM.from_config(copy.deepcopy(WINDOW)), torch.device("cpu"))
-        return Policy(model.double(), build_tokenizer(), kind)
     policy = build_policy(hidden_size=32, num_layers=layers, experts=4 * (kind == "experts"), seed=3, device="cpu")
     with torch.no_grad():
         for name, parameter in policy.model.named_parameters():
