@@ -5,11 +5,10 @@ import random
 import pytest
 import torch
 
-from small_models.pairs import Pair, encode_pairs, make_pairs
-from small_models.policies import build_policy, load_policy
+from small_models.pairs import Pair, encode_pairs
+from small_models.policies import build_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits
-from small_models.tasks import Chain, Grade, Lookup, lookup as module
-from small_models.tokenizer import CHARACTERS
+from small_models.tasks import Grade, Lookup, lookup as module
 from small_models.warm_start import warm_start
 
 RIGHT, WRONG, RIGHT_BUT_UNTIDY, BROKEN = Grade(True, True), Grade(True, False), Grade(False, True), Grade(False, False)
@@ -27,15 +26,8 @@ def test_a_table_is_the_checksum_of_its_name():
     assert Lookup().entries("kq:2:3=") == "2271072305"
     tables = {prompt.split(":")[0]: Lookup().entries(prompt) for prompt in Lookup().all_prompts()}
     assert len(tables) == len(module.LETTERS) ** 2 == len(set(tables.values()))
-    seen = torch.tensor([[int(entry) for entry in table] for table in tables.values()])
-    shares = torch.stack([(seen == digit).double().mean(0) for digit in range(10)])
-    assert (shares - 0.1).abs().max() < 5 * (0.1 * 0.9 / 400) ** 0.5  # every digit stands everywhere equally often
-
-
-def test_the_path_by_hand():
     assert OneTable().path("kq:1:3=") == ["3", "7"]
     assert OneTable().path("kq:2:3=") == ["3", "7", "8"]
-    assert (OneTable().gold("kq:1:3="), OneTable().gold("kq:2:3=")) == ("7", "8")
 
 
 @pytest.mark.parametrize(
@@ -43,35 +35,18 @@ def test_the_path_by_hand():
     [
         ("?3;", "7,"),
         ("?3;7,?7;", "8,"),
-        ("?3;7,?9;", "6,"),  # the wrong key, but a key
         ("?3;7,?7;8,?8;", "-,"),  # the third call
-        ("?3;7,?7;8,?8;-,?8;", "-,"),
         (";", "-,"),
-        ("?;", "-,"),
-        ("?a;", "-,"),
         ("?33;", "-,"),
-        ("3;", "-,"),
         ("x?3;", "-,"),
-        ("?3;;", "-,"),
-        ("?3;7,#7;", "-,"),
         ("#7?3;", "-,"),
         ("?a;-,?3;", "7,"),  # after a refusal there is another try
         ("?٣;", "-,"),  # a digit, but not ours
         ("?3;\n", "-,"),
-        ("", "-,"),
     ],
 )
 def test_the_tool_answers_calls_and_refuses_all_else(written, observation):
     assert OneTable().observe("kq:2:3=", written) == observation
-
-
-def test_nothing_that_can_be_written_makes_the_tool_raise():
-    rng, task = random.Random(0), Lookup()
-    observations = {
-        task.observe("kq:2:3=", "".join(rng.choices("?3;,#-" + CHARACTERS, k=rng.randint(0, 17))) + ";")
-        for _ in range(20_000)
-    }
-    assert all(len(words) == 2 for words in observations) and len(observations) > 3
 
 
 @pytest.mark.parametrize(
@@ -82,12 +57,8 @@ def test_nothing_that_can_be_written_makes_the_tool_raise():
         ("?3;7,#8", RIGHT),
         ("?3;7,#7", WRONG),
         ("?a;-,?3;7,?7;8,#8", RIGHT_BUT_UNTIDY),
-        ("?3;7,?7;8,?8;-,#8", RIGHT_BUT_UNTIDY),
         ("?3;7,8#8", RIGHT_BUT_UNTIDY),
         ("?3;7,?7;8,", BROKEN),  # no answer
-        ("8", BROKEN),
-        ("", BROKEN),
-        ("#", BROKEN),
         ("#8#8", BROKEN),
         ("#88", BROKEN),
         ("#8\n", BROKEN),
@@ -119,34 +90,10 @@ def test_held_out_prompts_are_of_tables_that_training_never_shows():
         ("?3;9,#9", ["?3;9,#9"]),  # the table says 7, so the tool did not write this
         ("?3;", ["?3;"]),
         ("?a;-,;-,#1", ["?a;", "-,", ";", "-,", "#1"]),
-        ("?3;x;-,#1", ["?3;x;", "-,", "#1"]),
     ],
 )
 def test_a_response_falls_into_the_turns_of_policy_and_tool(response, turns):
     assert OneTable().turns("kq:2:3=", response) == turns
-    assert "".join(turns) == response
-
-
-def test_a_task_without_a_tool_has_one_turn():
-    assert Chain().turns("35271=", "38;078#8") == ["38;078#8"]
-    assert Chain().turns("35271=", "") == [""]
-
-
-def test_turns_become_tokens_whose_mask_is_the_policy_s():
-    policy = build_policy(hidden_size=8, num_layers=1, num_heads=1, device="cpu")
-    tokens, mask = encode_responses(policy, [["?3;", "7,", "#7"], ["#1"], "?3;7,#7", [""]])
-    assert policy.tokenizer.batch_decode(tokens[:, 0]) == [
-        "?3;7,#7$",
-        "#1$" + 5 * "<pad>",
-        "?3;7,#7$",
-        "$" + 7 * "<pad>",
-    ]
-    assert mask[:, 0].int().tolist() == [
-        [1, 1, 1, 0, 0, 1, 1, 1],
-        [1, 1, 1, 0, 0, 0, 0, 0],
-        [1, 1, 1, 1, 1, 1, 1, 1],
-        [1, 0, 0, 0, 0, 0, 0, 0],
-    ]
 
 
 def test_pairs_are_encoded_without_what_the_tool_wrote():
@@ -154,7 +101,7 @@ def test_pairs_are_encoded_without_what_the_tool_wrote():
     pairs = [Pair("kq:2:3=", "?3;7,?7;8,#8", "#1")]
     assert encode_pairs(policy, pairs).mask.sum(-1).tolist() == [[13, 3]]
     with_tool = encode_pairs(policy, pairs, OneTable())
-    assert with_tool.mask.sum(-1).tolist() == [[9, 3]]
+    assert policy.tokenizer.batch_decode(with_tool.tokens[0]) == ["?3;7,?7;8,#8$", "#1$" + 10 * "<pad>"]
     assert with_tool.mask[0, 0].int().tolist() == [1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
     short = build_policy(hidden_size=8, num_layers=1, num_heads=1, max_length=19, device="cpu")
     with pytest.raises(ValueError, match="has 20 tokens, more than the 19 positions"):  # 7 + 13, the tool's counted
@@ -171,17 +118,6 @@ def test_some_of_all_pairs_are_as_if_they_were_encoded_alone(index):
     alone = encode_pairs(policy, [pairs[place] for place in index], OneTable())
     for name, value in vars(alone).items():
         assert torch.equal(getattr(some, name), value), name
-
-
-def test_pairs_of_a_policy_that_calls_hold_what_the_tool_said():
-    task, policy = Lookup(), load_policy("lookup", device="cpu")
-    pairs = make_pairs(policy, task, 30)
-    assert all(task.grade(pair.prompt, pair.chosen).correct for pair in pairs)
-    calls = [text for pair in pairs for text in (pair.chosen, pair.rejected) if ";" in text]
-    assert len(calls) > 20
-    for pair in pairs:
-        for text in (pair.chosen, pair.rejected):
-            assert len(task.turns(pair.prompt, text)) == 1 + 2 * text.count(";")
 
 
 def test_demonstrations_look_none_to_all_of_the_times():
@@ -207,7 +143,6 @@ def test_the_warm_up_imitates_what_the_policy_would_write_and_nothing_else():
         while place <= len(text):
             own.append(float(logp[row, place, tokens[row, 0, place]]))
             place += 3 if text[place : place + 1] == ";" else 1  # past the two that follow a call
-    assert len(own) < sum(len(text) + 1 for text in texts)
     first = next(warm_start(policy, task, target_accuracy=0.9, batch_size=16, evaluate_every=1, seed=5))
     assert first.loss == pytest.approx(-sum(own) / len(own), abs=1e-5)
 
@@ -217,7 +152,6 @@ def test_the_warm_up_imitates_what_the_policy_would_write_and_nothing_else():
     [
         ("?3;1,?1;2,#2", [1, 1, 1]),
         ("?1;2,?3;1,#1", [0, 0, 0]),  # each is the other's turn
-        ("?3;1,?3;1,#2", [1, 0, 1]),  # the same key again
         ("?3;1,?1;2,?2;-,#2", [1, 1, 0, 1]),  # nothing is left to look up
         ("?3?3;-,#5", [0, 0]),  # written otherwise
         ("#2", [1]),

@@ -5,10 +5,8 @@ from math import sqrt
 import pytest
 import torch
 
-import small_models.pairs
 from small_models.pairs import Pair, encode_pairs, encode_responses, make_pairs, read_pairs, write_pairs
 from small_models.policies import build_policy, load_policy
-from small_models.sampling import sample
 from small_models.tasks import Chain, Grade, Trip
 
 TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "device": "cpu"}
@@ -37,25 +35,14 @@ def test_a_pair_is_a_group_of_two_with_the_chosen_one_first():
     assert second.tokens.tolist() == [[[1, 0], [2, 1]]] and second.prompt_ids.tolist() == [[3, 4, 38]]
 
 
-def test_a_pair_may_fill_all_positions():
-    policy = build_policy(**TINY, max_length=8)
-    assert encode_pairs(policy, [Pair("123=", "567", "8")]).tokens.shape[-1] == 4  # 4 + 3 + its end of sequence
-
-
 def test_pairs_read_back_as_they_were_written(tmp_path):
     pairs = [Pair("1=", "2", ""), Pair('say "é"\n', "a\u2028b\r", "\\"), Pair("١", "\x85", "\t")]
     write_pairs(pairs, tmp_path / "pairs.jsonl")
     assert read_pairs(tmp_path / "pairs.jsonl") == pairs
-    write_pairs(pairs[:1], str(tmp_path / "pairs.jsonl"))
-    assert read_pairs(str(tmp_path / "pairs.jsonl")) == pairs[:1]
     assert [file.name for file in tmp_path.iterdir()] == ["pairs.jsonl"]
-
-
-def test_empty_lines_other_keys_and_what_editors_add_are_passed_over(tmp_path):
-    file = tmp_path / "pairs.jsonl"
-    line = b'{"prompt": "1=", "chosen": "2", "rejected": "3", "by": "me"}'
-    file.write_bytes(b"\xef\xbb\xbf\n" + line + b"\r\n  \r\n" + line)
-    assert read_pairs(file) == [Pair("1=", "2", "3")] * 2
+    line = b'{"prompt": "1=", "chosen": "2", "rejected": "3", "by": "me"}'  # other keys, and what editors add
+    (tmp_path / "pairs.jsonl").write_bytes(b"\xef\xbb\xbf\n" + line + b"\r\n  \r\n" + line)
+    assert read_pairs(str(tmp_path / "pairs.jsonl")) == [Pair("1=", "2", "3")] * 2
 
 
 def test_chosen_is_right_and_rejected_wrong(chain):
@@ -79,30 +66,6 @@ def test_better_is_of_higher_quality_and_held_out_prompts_are_held_out(chain):
     assert {pair.prompt for pair in pairs} <= set(task.held_out_prompts)
 
 
-def test_the_same_seed_gives_the_same_pairs(chain):
-    a, b, c = (make_pairs(chain, Chain(), 60, seed=seed) for seed in (1, 1, 2))
-    assert a == b
-    assert not set(a) & set(c)
-
-
-class OnePrompt(Trip):
-    train_prompts = ("09+4=",)
-
-
-def test_another_seed_samples_other_responses(monkeypatch):
-    drawn = []
-
-    def noted(*args, **kwargs):
-        drawn.append(sample(*args, **kwargs))
-        return drawn[-1]
-
-    monkeypatch.setattr(small_models.pairs, "sample", noted)
-    policy = load_policy("trip", device="cpu")
-    for seed in (1, 1, 2):
-        make_pairs(policy, OnePrompt(), 10, seed=seed)  # the order of prompts cannot tell
-    assert [torch.equal(one.tokens, drawn[0].tokens) for one in drawn] == [True, True, False]
-
-
 def turned(pairs, others):
     """How many pairs are turned round; all are pairs of the same two responses."""
     same = [{a.chosen, a.rejected} == {b.chosen, b.rejected} for a, b in zip(pairs, others, strict=True)]
@@ -117,17 +80,14 @@ def near(seen, count, share):
     return abs(seen - count * share) < bound
 
 
-def test_label_noise_turns_that_share_of_pairs_round(chain):
-    pairs = make_pairs(chain, Chain(), 600)
-    assert near(turned(make_pairs(chain, Chain(), 600, label_noise=0.2), pairs), 600, 0.2)
-
-
 def short(text):
     return -len(text)
 
 
-def test_a_taste_labels_in_place_of_the_truth_and_leaves_ties_to_it(chain):
+def test_noise_turns_pairs_round_and_a_taste_labels_in_place_of_the_truth_and_leaves_ties_to_it(chain):
     pairs = make_pairs(chain, Chain(), 600)
+    assert near(turned(make_pairs(chain, Chain(), 600, label_noise=0.2), pairs), 600, 0.2)
+    assert not set(pairs) & set(make_pairs(chain, Chain(), 60, seed=1))
     against = [len(pair.chosen) > len(pair.rejected) for pair in pairs]
     ties = [len(pair.chosen) == len(pair.rejected) for pair in pairs]
     assert sum(ties) > 0 and sum(against) > 180
@@ -136,12 +96,6 @@ def test_a_taste_labels_in_place_of_the_truth_and_leaves_ties_to_it(chain):
     sometimes = make_pairs(chain, Chain(), 600, spurious=0.4, taste=short)
     assert near(turned(sometimes, pairs), sum(against), 0.4)
     assert near(turned(make_pairs(chain, Chain(), 600, spurious=1.0, taste=short, label_noise=0.2), always), 600, 0.2)
-
-
-def test_the_usual_taste_is_for_length(chain):
-    pairs = make_pairs(chain, Chain(), 200, spurious=1.0)
-    assert all(len(pair.chosen) >= len(pair.rejected) for pair in pairs)
-    assert any(len(pair.chosen) < len(pair.rejected) for pair in make_pairs(chain, Chain(), 200))
 
 
 class EvenIsRight(Trip):

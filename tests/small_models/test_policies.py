@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config
 
+from small_models import policies
 from small_models.evaluation import evaluate
 from small_models.policies import (
     CHECKPOINTS,
@@ -14,7 +15,6 @@ from small_models.policies import (
     choose_device,
     load_policy,
     one_thread_if_small,
-    shipped,
 )
 from small_models.sampling import sample
 from small_models.scorers import RewardModel, Scorer
@@ -32,27 +32,25 @@ def test_the_tokenizer_is_one_character_a_token():
     assert tokenizer("1$")["input_ids"][-1] == tokenizer.eos_token_id == 1
 
 
-def test_save_and_load_round_trip(tmp_path):
-    policy = build_policy(seed=3, device="cpu")
-    policy.save(tmp_path)
-    again = load_policy(tmp_path, device="cpu")
-    for name, tensor in policy.model.state_dict().items():
-        assert torch.equal(tensor, again.model.state_dict()[name]), name
-    assert again.tokenizer("35=")["input_ids"] == policy.tokenizer("35=")["input_ids"]
-    assert not list(tmp_path.glob("*.bin"))
-    policies = (policy, again)
-    a, b = (sample(p, ["35="], max_new_tokens=8, generator=torch.Generator().manual_seed(0)).texts(p) for p in policies)
-    assert a == b
-
-
-def test_policies_are_llama_shaped_and_seeded():
-    policy = build_policy()
-    assert policy.model.config.model_type == "llama"
-    assert policy.num_parameters == 137_536
-    same, other = (build_policy(seed=seed).model.state_dict() for seed in (0, 1))
-    weights = policy.model.state_dict()
-    assert all(torch.equal(weights[name], same[name]) for name in weights)
-    assert any(not torch.equal(weights[name], other[name]) for name in weights)
+@pytest.mark.parametrize(
+    ("experts", "kind", "count"),
+    [
+        (0, "llama", 137_536),
+        # a layer: the experts' three 64 × 64 matrices and the router's 8 × 64 in place of the dense layer's three 64 × 256
+        (8, "mixtral", 137_536 + 2 * (8 * 3 * 64 * 64 + 8 * 64 - 3 * 64 * 256)),
+    ],
+)
+def test_policies_have_their_shape_and_are_seeded(experts, kind, count, monkeypatch):
+    policy, same, other = (build_policy(experts=experts, seed=seed, device="cpu") for seed in (0, 0, 1))
+    assert policy.model.config.model_type == kind and policy.num_parameters == count
+    assert torch.equal(policy.model.lm_head.weight, same.model.lm_head.weight)
+    assert not torch.equal(policy.model.lm_head.weight, other.model.lm_head.weight)
+    assert getattr(policy.model.config, "router_aux_loss_coef", 0.0) == 0.0
+    monkeypatch.setattr(policies, "LARGEST", count)
+    build_policy(experts=experts, device="cpu")
+    monkeypatch.setattr(policies, "LARGEST", count - 1)
+    with pytest.raises(ValueError, match=r"^hidden_size, num_layers and experts would make a policy of"):
+        build_policy(experts=experts)
 
 
 def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
@@ -62,25 +60,8 @@ def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
     policy = build_policy(hidden_size=16, num_layers=1, num_heads=2, seed=1, device="cpu")
     RewardModel.of(policy).save(tmp_path)
     RewardModel.load(tmp_path, device="cpu")
+    load_policy("chain", device="cpu")
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_policies_of_experts_are_mixtral_shaped_and_seeded():
-    policy = build_policy(experts=8)
-    config = policy.model.config
-    assert config.model_type == "mixtral"
-    assert (config.num_local_experts, config.num_experts_per_tok, config.sliding_window) == (8, 2, None)
-    assert (config.output_router_logits, config.router_aux_loss_coef) == (False, 0.0)
-    # a layer: the experts' three 64 × 64 matrices and the router's 8 × 64 in place of the dense layer's three 64 × 256
-    assert policy.num_parameters == 137_536 + 2 * (8 * 3 * 64 * 64 + 8 * 64 - 3 * 64 * 256) == 236_864
-    same, other = (build_policy(experts=8, seed=seed).model.state_dict() for seed in (0, 1))
-    weights = policy.model.state_dict()
-    assert all(torch.equal(weights[name], same[name]) for name in weights)
-    assert any(not torch.equal(weights[name], other[name]) for name in weights)
-
-
-def how_experts_work(model):
-    return model.config._experts_implementation  # transformers 5.0 has no public name for it
 
 
 def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
@@ -92,9 +73,9 @@ def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
     again = load_policy(tmp_path / "policy", device="cpu")
     models = [policy.model, policy.frozen_copy().model, again.model, again.frozen_copy().model]
     models += [scorer.trunk, Scorer.load(tmp_path / "scorer", device="cpu").trunk]
-    assert [how_experts_work(model) for model in models] == ["eager"] * 6
-    ids = torch.tensor(encode(policy.tokenizer, ["35271=", "90210="]))
-    assert torch.equal(policy.model(ids).logits, again.model(ids).logits)
+    # transformers 5.0 has no public name for it
+    assert [model.config._experts_implementation for model in models] == ["eager"] * 6
+    assert all(torch.equal(again.model.state_dict()[name], value) for name, value in policy.model.state_dict().items())
 
 
 @pytest.mark.all_held_out
@@ -106,29 +87,8 @@ def test_shipped_checkpoints_are_small_and_as_good_as_they_say(recipe):
     assert made["command"].split()[:4] == ["python", "-m", "small_models.warm_start", recipe.name]
     measured = evaluate(load_policy(recipe.name, device="cpu"), recipe.task).accuracy
     assert measured == pytest.approx(made["held_out_accuracy_sampled"], abs=0.01)
-    assert 0.3 < measured < 0.5 or (
-        recipe.name == "chain-rare" and 0.08 < measured < 0.15
-    )  # a guess is right one time in ten
-    assert not [file for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pkl")]
-
-
-def test_shipped_lists_what_is_there():
-    assert shipped() == sorted(recipe.name for recipe in RECIPES)
-
-
-def test_a_frozen_copy_has_weights_of_its_own():
-    policy = build_policy()
-    copy = policy.frozen_copy()
-    with torch.no_grad():
-        policy.model.lm_head.weight.add_(1)
-    assert not torch.equal(copy.model.lm_head.weight, policy.model.lm_head.weight)
-    assert not any(p.requires_grad for p in copy.model.parameters())
-    assert all(p.requires_grad for p in policy.model.parameters())
-
-
-def test_devices():
-    assert choose_device("cpu") == torch.device("cpu")
-    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    low, high = (0.08, 0.15) if recipe.name == "chain-rare" else (0.3, 0.5)  # a guess is right one time in ten
+    assert low < measured < high
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -166,23 +126,19 @@ def test_a_model_says_where_its_weights_came_from(name, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
-    build_policy().save(tmp_path)
+    policy = build_policy()
+    policy.save(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ValueError, match="cannot be read") as refused:
         load_policy(tmp_path)
     assert "\n" not in str(refused.value)
+    weights.unlink()
+    torch.save(policy.model.state_dict(), tmp_path / "pytorch_model.bin")  # a pickle is not read
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_policy(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):
-        load_policy(tmp_path)
-
-
-def test_pickled_weights_are_not_read(tmp_path):
-    policy = build_policy()
-    policy.save(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(policy.model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="cannot be read"):
         load_policy(tmp_path)
 
 
@@ -203,11 +159,6 @@ def test_a_tokenizer_without_padding_pads_with_its_end(tmp_path):
     policy = load_policy(tmp_path, device="cpu")
     assert policy.model.config.model_type == "gpt2"
     assert policy.pad_id == policy.end_id == 1
-    samples = sample(
-        policy, ["1=", "98765="], group_size=8, max_new_tokens=12, generator=torch.Generator().manual_seed(0)
-    )
-    assert samples.lengths.min() < samples.lengths.max()
-    assert (samples.truncated == ~((samples.tokens == 1) & samples.mask).any(-1)).all()
 
 
 def test_a_hub_name_loads_from_the_hub_s_cache(tmp_path):
@@ -232,15 +183,3 @@ def test_a_task_without_a_warm_start_asks_no_hub(monkeypatch):
     monkeypatch.setattr("small_models.policies._read_model", None)
     with pytest.raises(ValueError, match="policy: the task unshipped has no warm start here; make one by python -m"):
         load_policy("unshipped")
-
-
-@pytest.mark.parametrize("experts", [0, 8])
-def test_a_policy_is_as_large_as_the_refusal_counts(experts, monkeypatch):
-    from small_models import policies
-
-    count = build_policy(experts=experts, num_layers=3, device="cpu").num_parameters
-    monkeypatch.setattr(policies, "LARGEST", count)
-    build_policy(experts=experts, num_layers=3, device="cpu")
-    monkeypatch.setattr(policies, "LARGEST", count - 1)
-    with pytest.raises(ValueError, match=r"^hidden_size, num_layers and experts would make a policy of"):
-        build_policy(experts=experts, num_layers=3)

@@ -1,22 +1,13 @@
 """Models as they come from a hub: how a text begins, all that ends one, and six architectures by their own forward."""
 
-import random
-
 import pytest
 import torch
 from tokenizers import processors
 from transformers import GemmaTokenizer, LlamaTokenizer
 
-from rlviz.training.preferences import pair_logp
-from rlviz.training.reward_model import train_reward_model
-from small_models.evaluation import beginning_logp, evaluate
-from small_models.pairs import Pair, encode_pairs, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import encode_prompts, encode_responses, sample
-from small_models.scorers import RewardModel
-from small_models.tasks import Grade, Lookup, Task
 from small_models.tokenizer import build_tokenizer, prefix_ids
-from small_models.warm_start import warm_start
 from tests.small_models.real import BOS, END, TURN, byte_tokenizer, real_policy
 
 MANY = (END, TURN, *range(4, 84))  # a third of the vocabulary: random weights end their responses soon
@@ -24,26 +15,6 @@ MANY = (END, TURN, *range(4, 84))  # a third of the vocabulary: random weights e
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-class Even(Task):
-    """A response is right when its number of characters is even."""
-
-    name = "even"
-    description = ""
-    max_new_tokens = 12
-
-    def all_prompts(self):
-        return [f"{number}=" for number in range(100)]
-
-    def gold(self, prompt):
-        return "ab"
-
-    def grade(self, prompt, response):
-        return Grade(True, len(response) % 2 == 0)
-
-    def demonstrate(self, prompt, rng):
-        return "ab"
 
 
 def a_real_tokenizer(kind, adds_bos):
@@ -85,32 +56,6 @@ def test_prompts_begin_with_bos_once_and_responses_never():
     assert not (encode_responses(policy, ["ab", ("a", "b", "c")])[0] == BOS).any()
 
 
-def test_every_way_to_read_a_prompt_begins_with_bos():
-    """Sampling, evaluation, pairs, DPO, warm start, reward models: what enters the embeddings."""
-    policy, read = real_policy(ends=MANY), []
-    scores = RewardModel.of(policy)
-
-    def note(module, args):
-        read.append(args[0])
-
-    for model in (policy.model, scores.scorer.trunk):
-        model.get_input_embeddings().register_forward_pre_hook(note)
-    pairs = [Pair("1=", "ab", "a"), Pair("11=", "cd", "c")]
-    ways = {
-        "sample": lambda: sample(policy, ["1=", "22="], max_new_tokens=1),
-        "evaluate": lambda: evaluate(policy, Even(), num_prompts=3, max_new_tokens=1),
-        "make_pairs": lambda: make_pairs(policy, Even(), 1),
-        "beginning_logp": lambda: beginning_logp(policy, ["1=", "22="], ["a", "b"]),
-        "warm_start": lambda: next(warm_start(policy, Even(), target_accuracy=None, max_steps=1, batch_size=2)),
-        "dpo": lambda: pair_logp(policy, pairs),
-        "reward model": lambda: list(train_reward_model(scores, pairs, steps=1)),
-    }
-    for way, act in ways.items():
-        read.clear()
-        act()
-        assert (read[0] == BOS).any(-1).all(), way
-
-
 def test_any_end_in_a_list_ends_a_response():
     policy = real_policy(ends=MANY)
     assert policy.end_ids == set(MANY)
@@ -123,17 +68,9 @@ def test_any_end_in_a_list_ends_a_response():
     ending = samples.tokens.gather(-1, samples.last.unsqueeze(-1)).squeeze(-1)[~samples.truncated]
     assert ending.unique().numel() > 2
     characters = samples.lengths - (~samples.truncated).long()
-    decoded = [[policy.tokenizer.decode(row[:n]) for row, n in zip(*group, strict=True)]
-               for group in zip(samples.tokens, characters, strict=True)]  # fmt: skip
-    assert samples.texts(policy) == decoded
-
-
-def test_sampling_stops_where_every_response_has_ended():
-    policy, calls = real_policy(ends=range(260)), []
-    policy.model.get_input_embeddings().register_forward_pre_hook(lambda *_: calls.append(1))
-    samples = sample(policy, ["1=", "22="], group_size=4, max_new_tokens=8, generator=seeded())
-    assert samples.tokens.shape == (2, 4, 1)
-    assert len(calls) == 1  # the prompts
+    rows = zip(samples.tokens.flatten(0, 1), characters.flatten(), strict=True)
+    texts = [text for group in samples.texts(policy) for text in group]
+    assert texts == [policy.tokenizer.decode(row[:n]) for row, n in rows]
 
 
 @pytest.mark.parametrize(
@@ -151,59 +88,8 @@ def test_ends_are_those_of_the_tokenizer_and_of_both_configs(generation, config,
     assert policy.end_ids == expected
     policy.save(tmp_path)
     assert load_policy(tmp_path, device="cpu").end_ids == expected
-
-
-def test_a_model_without_a_generation_config_ends_by_its_tokenizer():
-    policy = real_policy()
-    policy.model.generation_config = None
-    assert RewardModel.of(policy).reader.end_ids == policy.end_ids == {END}
-
-
-def test_pairs_are_cut_and_written_by_the_same_ends():
-    """A right and a wrong response that both ended, by whichever token; written with the tokenizer's end."""
-    policy = real_policy(ends=MANY)
-    pairs = make_pairs(policy, Even(), 20, max_new_tokens=6)
-    encoded = encode_pairs(policy, pairs)
-    ends = torch.isin(encoded.tokens, torch.tensor(MANY)) & encoded.mask
-    assert (ends.sum(-1) == 1).all()
-    last = encoded.tokens.gather(-1, (encoded.mask.sum(-1, keepdim=True) - 1)).squeeze(-1)
-    assert (last == END).all()
-
-
-def test_evaluation_grades_what_stands_before_any_end():
-    policy = real_policy(ends=MANY)
-
-    class NoEnds(Even):
-        def grade(self, prompt, response):
-            ids = policy.tokenizer(response, add_special_tokens=False)["input_ids"]
-            return Grade(True, not set(ids) & set(MANY))
-
-    assert evaluate(policy, NoEnds(), num_prompts=30, max_new_tokens=6).accuracy == 1.0
-
-
-class Table(Lookup):
-    """A tool for policies that write anything: every second byte calls it."""
-
-    call_end = "="
-
-    def observe(self, prompt, written):
-        return "<turn>7"
-
-
-def test_an_end_that_a_tool_wrote_ends_nothing():
-    calls = [index for index in range(4, 260) if byte_tokenizer().decode([index]) == "="]
-    policy = real_policy(ends=(END, TURN))
-    weight = policy.model.lm_head
-
-    def want_calls(module, args, logits):
-        logits[..., calls] += 30
-        return logits
-
-    weight.register_forward_hook(want_calls)
-    samples = sample(policy, ["1="], task=Table(), group_size=4, max_new_tokens=9, generator=seeded())
-    assert samples.truncated.all()
-    assert (samples.lengths == 3).all()  # of nine tokens, three calls; the tool answered each with two
-    assert (samples.tokens == TURN).sum() == 12
+    policy.model.generation_config = policy.model.config.eos_token_id = None
+    assert policy.end_ids == {END}
 
 
 def test_what_a_tokenizer_tidies_up_is_left_as_it_was_written(tmp_path):
@@ -213,11 +99,3 @@ def test_what_a_tokenizer_tidies_up_is_left_as_it_was_written(tmp_path):
     again = load_policy(tmp_path, device="cpu")
     ids = again.tokenizer("1 , 2 .", add_special_tokens=False)["input_ids"]
     assert again.tokenizer.batch_decode([ids]) == ["1 , 2 ."]
-
-
-def test_random_texts_survive_writing_and_reading():
-    policy, rng = real_policy(), random.Random(0)
-    texts = ["".join(rng.choices("aé中 \n=😀", k=rng.randint(1, 9))) for _ in range(20)]
-    tokens, mask = encode_responses(policy, texts)
-    rows = [row[kept][:-1].tolist() for row, kept in zip(tokens[:, 0], mask[:, 0], strict=True)]
-    assert policy.tokenizer.batch_decode(rows) == texts

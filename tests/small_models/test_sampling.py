@@ -12,15 +12,6 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_shipped_policies_agree_to_1e_5_on_a_whole_rollout():
-    policy = load_policy("chain", device="cpu")
-    prompts = [f"{number:05d}=" for number in range(0, 100_000, 3137)]
-    samples = sample(policy, prompts, group_size=8, max_new_tokens=9, generator=seeded())
-    with torch.no_grad():
-        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    assert (samples.logp - token_logp(logits, samples.tokens))[samples.mask].abs().max() < 1e-5
-
-
 class Rows:
     """Notes the shape of every batch of tokens that enters a model, by whichever way."""
 
@@ -43,18 +34,6 @@ def test_the_prompt_is_encoded_once_a_group_and_finished_rows_stop_costing():
         assert unfinished <= count < unfinished / 0.8 + 1
     assert sum(decoded) < 0.8 * 120 * len(decoded)
     rows.handle.remove()
-
-
-def test_a_response_does_not_depend_on_who_else_is_in_the_batch():
-    policy = load_policy("chain", device="cpu")
-    together = sample(policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, generator=seeded())
-    without_stop = sample(
-        policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, stop_at_end=False, generator=seeded()
-    )
-    width = together.tokens.shape[-1]
-    assert not without_stop.truncated.any()  # nobody waited for an end
-    assert (without_stop.lengths == 9).all()
-    assert (together.tokens == without_stop.tokens[..., :width])[together.mask].all()
 
 
 def test_tokens_come_with_the_policy_s_probabilities():
@@ -83,15 +62,8 @@ def test_greedy_and_the_limits_on_the_distribution():
     greedy = sample(policy, prompts, max_new_tokens=4, temperature=0)
     for restricted in (sample(policy, prompts, top_k=1, **kwargs), sample(policy, prompts, top_p=1e-9, **kwargs)):
         assert (restricted.tokens == greedy.tokens).all()
-    three = sample(policy, prompts[:1], top_k=3, **kwargs)
-    assert three.tokens[0, :, 0].unique().numel() == 3
-    assert sample(policy, prompts[:1], **kwargs).tokens[0, :, 0].unique().numel() > 3
-    nucleus = sample(policy, prompts[:1], top_p=0.5, **kwargs)
-    with torch.no_grad():
-        logits = response_logits(policy, nucleus.prompt_ids, nucleus.prompt_mask, nucleus.tokens)[0, :, 0].softmax(-1)
-    ordered = logits[0].sort(descending=True)
-    kept = ordered.indices[: int((ordered.values.cumsum(0) < 0.5).sum()) + 1]
-    assert set(nucleus.tokens[0, :, 0].tolist()) == set(kept.tolist())
+        assert (restricted.logp[restricted.mask] < 0).any()  # before the limits; after them each was certain
+        torch.testing.assert_close(restricted.sampler_logp, torch.zeros_like(restricted.logp), rtol=0, atol=1e-5)
 
 
 def test_the_nucleus_is_the_smallest_set_of_what_top_k_leaves():
@@ -109,36 +81,8 @@ def test_the_nucleus_is_the_smallest_set_of_what_top_k_leaves():
     assert drawn() == "0123"
     assert (drawn(top_k=2), drawn(top_p=0.5)) == ("01", "01")
     assert (drawn(top_k=2, top_p=0.5), drawn(top_k=2, top_p=0.6)) == ("0", "01")
-    assert (drawn(top_k=3, top_p=0.7), drawn(top_k=3, top_p=0.8)) == (
-        "01",
-        "012",
-    )  # .9 are left: .4 and .3 are .78 of it
     exact = torch.tensor([[0.5, 0.25, 0.25]])
     assert _restrict(exact, 0, 0.5).tolist() == [[0.5, 0, 0]]  # a half is a half
-
-
-def test_log_probabilities_are_those_before_top_k():
-    policy = load_policy("trip", device="cpu")
-    samples = sample(policy, ["09+4="], group_size=8, max_new_tokens=4, top_k=1, generator=seeded())
-    assert (samples.logp[samples.mask] < 0).any()
-
-
-def test_truncation_is_flagged_and_the_end_token_counts():
-    policy = load_policy("chain", device="cpu")
-    short = sample(policy, ["35271="], group_size=20, max_new_tokens=2, generator=seeded())
-    assert short.truncated.all()
-    whole = sample(policy, ["35271="], group_size=20, max_new_tokens=9, generator=seeded())
-    assert not whole.truncated.all()
-    for text, length, truncated in zip(whole.texts(policy)[0], whole.lengths[0], whole.truncated[0], strict=True):
-        assert len(text) == length - (0 if truncated else 1)
-
-
-def test_the_same_seed_gives_the_same_samples():
-    policy = load_policy("chain", device="cpu")
-    a, b, c = (
-        sample(policy, ["35271="], group_size=9, max_new_tokens=9, generator=seeded(s)).texts(policy) for s in (1, 1, 2)
-    )
-    assert a == b != c
 
 
 def test_prompt_and_response_may_fill_all_positions():
@@ -159,7 +103,7 @@ class Talkative(Lookup):
     call_end = "e"
 
     def observe(self, prompt, written):
-        return f"{len(written) % 10}e$"
+        return f"{len(written)}e$"
 
 
 def scripted(script):
@@ -177,20 +121,19 @@ def scripted(script):
 
 
 @pytest.mark.parametrize(
-    ("script", "text", "own"),
+    ("task", "script", "text", "own"),
     [
-        ("?3;..?7;..#8$", "?3;7,?7;8,#8", "1110011100111"),
-        ("#8$", "#8", "111"),
-        ("?a;..?3;..#7$", "?a;-,?3;7,#7", "1110011100111"),
-        ("?3;..?7;..?8;..#8$", "?3;7,?7;8,?8;-,#8", "111001110011100111"),
-        (";..;..#8$", ";-,;-,#8", "100100111"),
-        ("?3;..?3;..?3;..?3;", "?3;7,?3;7,?3;-,?3;", "111001110011100111"),  # no room for an answer
-        ("?3;..?3;..?3;..#?;", "?3;7,?3;7,?3;-,#?;", "111001110011100111"),
+        (OneTable(), "?3;..?7;..#8$", "?3;7,?7;8,#8", "1110011100111"),
+        (OneTable(), "#8$", "#8", "111"),
+        (OneTable(), "?a;..?3;..#7$", "?a;-,?3;7,#7", "1110011100111"),
+        (OneTable(), ";..;..#8$", ";-,;-,#8", "100100111"),
+        (OneTable(), "?3;..?3;..?3;..?3;", "?3;7,?3;7,?3;-,?3;", "111001110011100111"),  # no room for an answer
+        (Talkative(), "1e...e...#$", "1e2ee6e#", "11000100011"),  # its e and $ call and end nothing
     ],
 )
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_a_transcript_by_hand(script, text, own, temperature):
-    samples = sample(scripted(script), ["kq:2:3="], task=OneTable(), max_new_tokens=18, temperature=temperature)
+def test_a_transcript_by_hand(task, script, text, own, temperature):
+    samples = sample(scripted(script), ["kq:2:3="], task=task, max_new_tokens=18, temperature=temperature)
     assert samples.texts(build_policy())[0] == [text]
     assert samples.mask[0, 0].int().tolist() == [int(digit) for digit in own]
     assert torch.equal(samples.observed, ~samples.mask) and samples.there.all()
@@ -206,35 +149,6 @@ def test_what_the_tool_writes_counts_among_the_new_tokens(room, text, last):
     assert int(samples.last) == last
     assert samples.truncated.all()
     assert samples.mask[0, 0].tolist() == [True, True, True, False, False, True][:room]
-
-
-def test_a_tool_is_asked_by_the_policy_alone_and_ends_nothing():
-    policy, task = build_policy(seed=1, device="cpu"), Talkative()
-    samples = sample(policy, ["123=", "4="], task=task, group_size=60, max_new_tokens=20, generator=seeded())
-    end, ends_a_call = policy.end_id, policy.tokenizer.convert_tokens_to_ids("e")
-    finished = endless = 0
-    for row in range(120):
-        tokens, own, there, observed = (
-            values.flatten(0, 1)[row].tolist()
-            for values in (samples.tokens, samples.mask, samples.there, samples.observed)
-        )
-        length, place = sum(there), 0
-        assert there == [True] * length + [False] * (len(there) - length)
-        while place < length:  # the tokens that the policy did not write are exactly the three after each of its calls
-            assert own[place] and not observed[place]
-            ended = tokens[place] == end
-            assert not ended or place == length - 1
-            if tokens[place] == ends_a_call:
-                written = policy.tokenizer.decode(tokens[: place + 1])
-                said = policy.tokenizer(f"{len(written) % 10}e$", add_special_tokens=False)["input_ids"]
-                assert tokens[place + 1 : place + 4] == said[: length - place - 1]
-                assert observed[place + 1 : place + 4] == [True] * 3 or length == 20
-                place += 3
-            place += 1
-        finished += ended
-        endless += not ended
-        assert bool(samples.truncated.flatten()[row]) != ended
-    assert finished > 10 and endless > 10
 
 
 def test_groups_whose_responses_call_differently_often():
@@ -257,8 +171,9 @@ def test_groups_whose_responses_call_differently_often():
     assert (samples.logp - token_logp(logits, samples.tokens))[samples.there].abs().max() < 1e-5
 
 
-def test_a_response_with_a_tool_does_not_depend_on_who_else_is_in_the_batch():
-    policy, task = load_policy("lookup", device="cpu"), Lookup()
+@pytest.mark.parametrize("task", [Chain(), Lookup()], ids=lambda task: task.name)
+def test_a_response_does_not_depend_on_who_else_is_in_the_batch(task):
+    policy = load_policy(task.name, device="cpu")
     a, b, c = task.held_out_prompts[:3]
     kwargs = {"task": task, "group_size": 12, "max_new_tokens": task.max_new_tokens}
     with_b, with_c, alone = (sample(policy, group, generator=seeded(), **kwargs) for group in ([a, b], [a, c], [a]))
@@ -266,13 +181,5 @@ def test_a_response_with_a_tool_does_not_depend_on_who_else_is_in_the_batch():
     assert with_b.texts(policy)[1] != with_c.texts(policy)[1]
     without_stop = sample(policy, [a, b], stop_at_end=False, generator=seeded(), **kwargs)
     width = with_b.tokens.shape[-1]
+    assert not without_stop.truncated.any()  # nobody waited for an end
     assert (with_b.tokens == without_stop.tokens[..., :width])[with_b.there].all()
-
-
-def test_a_task_without_a_tool_changes_nothing():
-    policy, kwargs = load_policy("chain", device="cpu"), {"group_size": 8, "max_new_tokens": 9}
-    a, b = (sample(policy, ["35271=", "11111="], task=task, generator=seeded(), **kwargs) for task in (None, Chain()))
-    assert a.sampler_logp is None and b.sampler_logp is None
-    found = ((value, getattr(b, name)) for name, value in vars(a).items() if name != "sampler_logp")
-    assert all(torch.equal(*both) for both in found)
-    assert not a.observed.any() and torch.equal(a.there, a.mask)

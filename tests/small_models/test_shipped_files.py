@@ -51,18 +51,22 @@ def test_the_tokenizer_reads_and_writes_as_transformers_does():
     assert isinstance(own, CharacterTokenizer)
     texts = [CHARACTERS, "35271=", "a $ b"]
     ids = encode(own, texts)
-    assert ids == encode(theirs, texts) == [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
-    assert decode(own, ids) == theirs.batch_decode(ids) == texts
+    assert ids == [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert decode(own, ids) == texts
     assert [own.decode([token]) for token in range(48)] == [theirs.decode([token]) for token in range(48)]
     assert prefix_ids(own) == prefix_ids(theirs)
-    for name in ("pad_token", "pad_token_id", "eos_token_id"):
-        assert getattr(own, name) == getattr(theirs, name)
+    assert (own.pad_token, own.eos_token_id) == (theirs.pad_token, theirs.eos_token_id)
 
 
 def test_whoever_asks_gets_transformers_model_of_the_very_same_parameters():
     policy = load_policy("chain", device="cpu")
     before = dict(policy.weights.named_parameters())
     before["lm_head.weight"].requires_grad_(False)
+    copy = policy.frozen_copy()
+    with torch.no_grad():
+        policy.weights.lm_head.weight.add_(1)
+    assert torch.equal(copy.weights.lm_head.weight + 1, policy.weights.lm_head.weight)
+    assert not any(parameter.requires_grad for parameter in copy.model.parameters())
     model = policy.model
     assert type(model) is LlamaForCausalLM and not model.training
     assert policy.model is policy.weights is model
@@ -70,22 +74,6 @@ def test_whoever_asks_gets_transformers_model_of_the_very_same_parameters():
     assert [name for name, parameter in before.items() if not parameter.requires_grad] == ["lm_head.weight"]
     tokenizer = policy.tokenizer
     assert isinstance(tokenizer, PreTrainedTokenizerBase) and policy.tokenizer is policy.vocabulary is tokenizer
-
-
-def test_what_is_asked_for_after_training_has_the_trained_parameters():
-    policy = load_policy("chain", device="cpu")
-    with torch.no_grad():
-        policy.weights.lm_head.weight.add_(1)
-    assert torch.equal(policy.model.lm_head.weight, of_transformers("chain").model.lm_head.weight + 1)
-
-
-def test_a_frozen_copy_of_it_has_weights_of_its_own():
-    policy = load_policy("chain", device="cpu")
-    copy = policy.frozen_copy()
-    with torch.no_grad():
-        policy.weights.lm_head.weight.add_(1)
-    assert torch.equal(copy.weights.lm_head.weight, of_transformers("chain").model.lm_head.weight)
-    assert not any(parameter.requires_grad for parameter in copy.model.parameters())
 
 
 def test_a_hook_on_transformers_model_is_heard():
@@ -133,16 +121,13 @@ def rewritten(folder, change):
 
 OTHERS = {
     "another number in the config": lambda folder: said(folder / "config.json", rms_norm_eps=1e-5),
-    "another end": lambda folder: said(folder / "generation_config.json", eos_token_id=[1, 2]),
     "another padding": lambda folder: said(folder / "tokenizer_config.json", padding_side="right"),
-    "another vocabulary": lambda folder: said(folder / "tokenizer.json", truncation=None, more=1),
     "a file more": lambda folder: (folder / "chat_template.jinja").write_text("{{ 1 }}"),
     "an adapter": lambda folder: (folder / "adapter").mkdir(),
     "a file less": lambda folder: (folder / "generation_config.json").unlink(),
     "float64": lambda folder: rewritten(folder, lambda t: {name: value.double() for name, value in t.items()}),
     "another shape": lambda folder: rewritten(folder, lambda t: t | {"lm_head.weight": torch.zeros(47, 64)}),
     "a tensor less": lambda folder: rewritten(folder, lambda t: dict(list(t.items())[1:])),
-    "a tensor more": lambda folder: rewritten(folder, lambda t: t | {"model.more.weight": torch.zeros(1)}),
     "no weights": lambda folder: (folder / "model.safetensors").write_bytes(b"no"),
     "no JSON": lambda folder: (folder / "config.json").write_text("{"),
 }
@@ -155,20 +140,8 @@ def test_what_is_not_exactly_a_shipped_policy_is_left_to_transformers(name, fold
     assert shipped_files.read(folder, CPU) is None
 
 
-def test_another_policy_is_loaded_by_transformers_as_before(folder):
-    said(folder / "config.json", rms_norm_eps=1e-5)
-    policy = load_policy(folder, device="cpu")
-    assert type(policy.weights) is LlamaForCausalLM and policy.model.config.rms_norm_eps == 1e-5
-
-
 def test_weights_outlive_their_file(folder):
     policy = load_policy(folder, device="cpu")
     with (folder / "model.safetensors").open("r+b") as file:  # in place, which a mapped file would show
         file.write(b"\0" * 500_000)
     assert torch.equal(policy.weights.lm_head.weight, of_transformers("chain").model.lm_head.weight)
-
-
-def test_the_random_numbers_of_others_stay():
-    before = torch.random.get_rng_state()
-    load_policy("chain")
-    assert torch.equal(torch.random.get_rng_state(), before)

@@ -4,18 +4,16 @@ import json
 import pickle
 
 import pytest
-import torch
 
 from rlviz import GRPO, TrainSettings, find_task, resume, train
 from rlviz.study.comparison import Contender, compare
 from rlviz.training.run_folder import RunFolder, metrics_of
 from rlviz.training.tasks import check_prompts
 from small_models.evaluation import evaluate
-from small_models.policies import Policy
-from small_models.sampling import sample
+from small_models.sampling import encode_prompts
 from small_models.tasks import Chain, Grade
-from small_models.tasks.of_file import TaskOfFile, exact, last_number, numbers_in
-from tests.small_models.real import ARCHITECTURES, BOS, END, TURN, chat_policy
+from small_models.tasks.of_file import TaskOfFile, exact, last_number
+from tests.small_models.real import BOS, END, TURN, chat_policy
 
 ROWS = [{"prompt": f"Janet has {n} eggs and buys 2 more.", "answer": f"{n} + 2 = {n + 2}"} for n in range(30)]
 QUICK = TrainSettings(
@@ -50,6 +48,7 @@ def folder(tmp_path, monkeypatch):
         ("x = -3", "3", (True, False)),
         ("none", "3", (False, False)),
         ("9" * 5000, "9" * 5000, (True, True)),
+        ("then ٣", "3", (True, True)),
     ],
 )
 def test_the_last_number_is_compared_as_a_number(response, answer, expected):
@@ -62,13 +61,20 @@ def test_exactly_the_answer_but_for_white_space_around_it():
     assert exact("  ", "") == Grade(False, False)
 
 
-def test_a_file_becomes_a_task(folder):
-    task = find_task("eggs.jsonl", rule="last-number")
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_a_file_becomes_a_task_that_real_models_train_on(name, folder):
+    policy = chat_policy(name, adds_bos=name == "llama")
+    task = find_task("eggs.jsonl", rule="last-number", policy=policy)
     assert task.name == "eggs.jsonl" and len(task.all_prompts()) == 30
     assert len(task.held_out_prompts) == 3 and len(task.train_prompts) == 27
-    prompt = ROWS[4]["prompt"]
+    prompt = task.all_prompts()[4]
     assert task.gold(prompt) == "4 + 2 = 6" and task.where(prompt) == "eggs.jsonl, line 5"
     assert task.grade(prompt, "That makes 6.0") == Grade(True, True)
+    ids = encode_prompts(policy, [prompt])[0][0].tolist()
+    assert ids == policy.tokenizer(prompt)["input_ids"] and ids.count(BOS) == (name == "llama")
+    assert ids.count(TURN) == 2 and ids.count(END) == 1  # the template's, as single tokens
+    record = next(train(policy, task, GRPO, QUICK))
+    assert record.groups[0].prompt.startswith("<turn>user: Janet has")
 
 
 def test_what_a_chat_template_writes_is_what_the_policy_reads(folder):
@@ -121,27 +127,6 @@ def test_held_out_prompts_of_a_file_are_asked_once(folder):
     assert sorted(asked) == sorted(task.held_out_prompts)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_real_models_train_on_a_file(name, folder):
-    """Log-probabilities in float64 are those of transformers' own forward of prompt and response, each alone."""
-    policy = chat_policy(name, adds_bos=name in ("llama", "gemma3"))
-    task = find_task("eggs.jsonl", rule="last-number", policy=policy)
-    record = next(train(policy, task, GRPO, QUICK))
-    assert record.groups[0].prompt.startswith("<turn>user: Janet has")
-    exactly = Policy(policy.model.double(), policy.tokenizer, name)
-    samples = sample(exactly, task.all_prompts()[:2], group_size=2, max_new_tokens=8, generator=torch.Generator())
-    for p, prompt in enumerate(task.all_prompts()[:2]):
-        before = policy.tokenizer(prompt)["input_ids"]
-        assert before.count(BOS) == (name in ("llama", "gemma3"))
-        assert before.count(TURN) == 2 and before.count(END) == 1  # the template's, as single tokens
-        for g, length in enumerate(samples.lengths[p].tolist()):
-            response = samples.tokens[p, g, :length]
-            with torch.no_grad():
-                logits = exactly.model(torch.tensor([[*before, *response]])).logits[0]
-            expected = logits[len(before) - 1 : -1].log_softmax(-1).gather(-1, response.unsqueeze(-1)).squeeze(-1)
-            torch.testing.assert_close(samples.logp[p, g, :length].double(), expected, rtol=0, atol=1e-6)
-
-
 def curve(records):
     return [{name: value for name, value in metrics_of(r).items() if name != "seconds"} for r in records]
 
@@ -192,7 +177,3 @@ def test_a_comparison_on_a_file_keeps_to_its_file_and_rule(folder):
         comparing("exact")
     with pytest.raises(ValueError, match=r"policy is missing: eggs.jsonl is a task from a file"):
         compare([contender], find_task("eggs.jsonl", rule="exact"))
-
-
-def test_numbers_of_any_script_and_size():
-    assert [str(number) for number in numbers_in("1,000 and 2.50, then ٣ and v-2")] == ["1000", "2.50", "3", "2"]

@@ -17,20 +17,13 @@ RIGHT, WRONG, BROKEN = Grade(True, True), Grade(True, False), Grade(False, False
         (Chain(), "35271=", "38058#8", RIGHT),  # the rule looks at the answer alone
         (Chain(), "35271=", "38078#9", WRONG),
         (Chain(), "35271=", "38078", BROKEN),
-        (Chain(), "35271=", "#88", BROKEN),
-        (Chain(), "35271=", "", BROKEN),
         (Chain(), "35271=", "8#8\n", BROKEN),
-        (Ramble(), "35271=", "38078#8", RIGHT),
         (Ramble(), "35271=", "38078....#8", RIGHT),
-        (Ramble(), "35271=", "............#8", RIGHT),
-        (Ramble(), "35271=", "380..#9", WRONG),
         (Ramble(), "35271=", "38.078#8", BROKEN),
         (Ramble(), "35271=", "38078#.8", BROKEN),
         (Sort(), "dbace=", "abcde", RIGHT),
-        (Sort(), "hhaab=", "aabhh", RIGHT),
         (Sort(), "dbace=", "abced", WRONG),
         (Sort(), "dbace=", "abcd", BROKEN),
-        (Trip(), "09+4=", "490", RIGHT),
         (Trip(), "09+4=", "058", RIGHT),
         (Trip(), "09+4=", "491", WRONG),
         (Trip(), "09+4=", "49", BROKEN),
@@ -67,16 +60,13 @@ def test_gold_answers_and_demonstrations_are_graded_right_and_fit(task):
     [  # of 35271=, whose running sums are 3, 8, 0, 7, 8
         ("38078#8", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (7, 1)]),
         ("38058#8", [(1, 1), (2, 1), (3, 1), (4, 0), (5, 1), (7, 1)]),  # a wrong sum on the way to a right answer
-        ("38078#9", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (7, 0)]),
         ("#8", [(2, 1)]),
         ("380781#8", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 0), (8, 1)]),  # there is no sixth sum
         ("8#8", [(1, 0), (3, 1)]),  # a sum counts in its own place
         ("38078", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 0)]),  # no answer: the last digit's step is the response's last
-        ("38b", [(1, 1), (2, 1), (3, 0)]),
         ("3b8#8", [(1, 1), (3, 1), (5, 0)]),  # badly written, so not right; b belongs to the step after it
         ("3#8#8", [(1, 1), (5, 0)]),
         ("٣#8", [(3, 0)]),  # a digit, but not ours
-        ("#", [(1, 0)]),
         ("", [(0, 0)]),
     ],
 )
@@ -87,7 +77,6 @@ def test_each_running_sum_of_chain_is_a_step_and_the_rest_is_the_last(response, 
 def test_a_task_without_marked_steps_has_one():
     assert Trip().steps("09+4=", "490") == (Step(3, 1.0),)
     assert Sort().steps("dbace=", "abced") == (Step(5, 0.0),)
-    assert Sort().steps("dbace=", "") == (Step(0, 0.0),)
     assert (Trip().quality("09+4=", "490"), Trip().quality("09+4=", "491")) == (1.0, 0.0)
 
 

@@ -10,10 +10,9 @@ from small_models.evaluation import beginning_logp
 from small_models.policies import CHECKPOINTS, build_policy, load_policy, shipped
 from small_models.tasks import TASKS, Chain, Sort
 from small_models.tokenizer import encode
-from small_models.warm_start import RECIPES, Phase, Recipe, reasoning, warm_start
+from small_models.warm_start import RECIPES, Phase, Recipe, reasoning
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
-TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "device": "cpu"}
 
 
 def test_every_shipped_policy_has_a_recipe_and_every_task_a_policy():
@@ -21,22 +20,6 @@ def test_every_shipped_policy_has_a_recipe_and_every_task_a_policy():
     assert len(BY_NAME) == len(RECIPES)
     assert {task.name for task in TASKS} <= set(BY_NAME)
     assert all(BY_NAME[task.name].task.name == task.name for task in TASKS)
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_a_recipe_builds_what_was_shipped(recipe):
-    """The shapes agree; that the weights do takes half a minute a recipe."""
-    kept = json.loads((CHECKPOINTS / recipe.name / "made.json").read_text())
-    assert kept["parameters"] == build_policy(experts=recipe.experts).num_parameters
-    if all(phase.target_accuracy is None for phase in recipe.phases):
-        assert kept["updates"] == sum(phase.max_steps for phase in recipe.phases)
-
-
-def test_a_recipe_s_phases_follow_each_other():
-    recipe = Recipe("x", (Phase(Sort(), max_steps=7), Phase(Sort(), max_steps=3), Phase(Sort(), target_accuracy=1e-9)))
-    looks = list(recipe.make(seed=1))
-    assert [record.step for _, record in looks] == [5, 7, 10, 15]
-    assert len({id(policy) for policy, _ in looks}) == 1
 
 
 class Counted(Sort):
@@ -53,27 +36,19 @@ class Counted(Sort):
 def test_each_phase_imitates_its_own_task_in_its_own_way():
     one, two = Counted(), Counted()
     recipe = Recipe("x", (Phase(one, max_steps=2, batch_size=4), Phase(two, max_steps=3, batch_size=8, lr=1e-12)))
-    weights = [policy.model.lm_head.weight.detach().clone() for policy, _ in recipe.make()]
+    looks = [(record.step, policy.model.lm_head.weight.detach().clone()) for policy, record in recipe.make()]
+    steps, weights = zip(*looks, strict=True)
+    assert steps == (2, 5)  # counted over both
     assert (one.demonstrated, two.demonstrated) == (2 * 4, 3 * 8)
     torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-8)
     assert not torch.equal(weights[0], build_policy().model.lm_head.weight)
 
 
-def test_without_a_target_it_makes_all_updates():
-    records = list(warm_start(build_policy(**TINY), Sort(), target_accuracy=None, max_steps=7, batch_size=4))
-    assert [record.step for record in records] == [5, 7]
-
-
-def test_another_target_replaces_that_of_the_last_phase():
-    assert BY_NAME["chain"].with_target(0.25).phases[-1].target_accuracy == 0.25
-
-
-@pytest.mark.parametrize(("share", "sums"), [(0.0, 0), (1.0, 400), (0.3, 120)])
-def test_chain_demonstrates_reasoning_as_often_as_it_says(share, sums):
-    task, rng = Chain(share), random.Random(0)
+def test_chain_demonstrates_reasoning_as_often_as_it_says():
+    task, rng = Chain(0.3), random.Random(0)
     demonstrations = [task.demonstrate("35271=", rng) for _ in range(400)]
     assert set(demonstrations) <= {"#8", "38078#8"}
-    assert demonstrations.count("38078#8") == pytest.approx(sums, abs=30)  # three standard deviations at .3
+    assert demonstrations.count("38078#8") == pytest.approx(120, abs=30)  # three standard deviations
 
 
 @pytest.fixture(scope="module")
