@@ -148,18 +148,21 @@ ROWS = len(LOGS["TRL: sound"]["columns"]["step"])
 STOPPED = [NAN] * 30 + [1.0] + [NAN] * (ROWS - 31)  # resumed at the 31st row
 
 
+SOLVED = {"reward": [0.6] + [1.0] * (ROWS - 1), "zero_variance_groups": [0.3] + [1.0] * (ROWS - 1)}
+
+
+def line(first, slope):
+    return [first + slope * n for n in range(ROWS)]
+
+
 MADE_UP |= {
     "one step, cut off": {"settings": {}, "columns": {"step": [10.0], "reward": [0.4], "truncated": [0.91]}},
     "rare rewards": logged("TRL: lr default", zero_variance_groups=0.94, reward=0.0625),
     "engines apart": logged("TRL: sound", sampler_logp_gap=0.2, sampler_prob_gap=0.07),
     "resumed": logged("TRL: sound", resumed=STOPPED),
     "resumed and worse": logged("TRL: sound", resumed=STOPPED, reward=[0.5] * 30 + [0.2] * (ROWS - 30)),
-    "KL eats the score": logged(
-        "TRL: sound", kl_sum=[0.3 * n for n in range(ROWS)], rlhf_reward=[2 - 0.1 * n for n in range(ROWS)]
-    ),
-    "the score pays for KL": logged(
-        "TRL: sound", kl_sum=[0.3 * n for n in range(ROWS)], rlhf_reward=[2 + 0.1 * n for n in range(ROWS)]
-    ),
+    "KL eats the score": logged("TRL: sound", kl_sum=line(0, 0.3), rlhf_reward=line(2, -0.1)),
+    "the score pays for KL": logged("TRL: sound", kl_sum=line(0, 0.3), rlhf_reward=line(2, 0.1)),
     "critic in NaN": logged("TRL: sound", **{"nan critic:critic/vf_loss": [0.0] * (ROWS - 5) + [1.0] * 5}),
     "critic was in NaN": logged("TRL: sound", **{"nan critic:critic/vf_loss": [1.0] + [0.0] * (ROWS - 1)}),
     "no end token": logged("TRL: sound", end_tokens=0.0),
@@ -177,18 +180,8 @@ MADE_UP |= {
     "sure and no better": logged(
         "TRL: sound", entropy=[1.0 * 0.9**n for n in range(ROWS)], reward=0.3, zero_variance_groups=0.2
     ),
-    "solved by reward": logged(
-        "TRL: sound",
-        reward=[0.6] + [1.0] * (ROWS - 1),
-        zero_variance_groups=[0.3] + [1.0] * (ROWS - 1),
-        **{"part:right": [0.6] + [1.0] * (ROWS - 1)},
-    ),
-    "format alone is full": logged(
-        "TRL: sound",
-        reward=[0.6] + [1.0] * (ROWS - 1),
-        zero_variance_groups=[0.3] + [1.0] * (ROWS - 1),
-        **{"part:form": [0.6] + [1.0] * (ROWS - 1), "part:right": 0.0},
-    ),
+    "solved by reward": logged("TRL: sound", **SOLVED, **{"part:right": SOLVED["reward"]}),
+    "format alone is full": logged("TRL: sound", **SOLVED, **{"part:form": SOLVED["reward"], "part:right": 0.0}),
     "half the weight": logged("TRL: sound", importance_ratio=0.5, sampler_logp_gap=0.01, response_length=3000.0),
     "twice the weight": logged("TRL: sound", importance_ratio=2.0),
     "entropy of a sum": logged("TRL: sound", entropy=150.0),

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from rlviz import RunFolder, diagnose, inspect_run
-from rlviz.runs import import_run
+from rlviz.runs import import_run, logs
 from rlviz.runs.learning import plot_learning_curves
 from rlviz.runs.logs import BEFORE
 from tests.interop.batch import HERE, frozen
@@ -66,14 +66,13 @@ def test_completions_of_trl(trl_run, tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with rlviz[trl]")
     from pyarrow import parquet
 
-    rows = {"step": [1] * 5, "prompt": ["1="] * 3 + ["2="] * 2, "completion": ["#1", "#7", "#2", "#2", "#2"],
-            "right": [0.6, 0.5, 0.0, 1.0, 1.0], "short": [1.0] * 5, "advantage": [0.7, -0.7, 0.0, 0.0, 0.0]}  # fmt: skip
+    rows = {"step": [1] * 4, "prompt": ["1=", "1=", "2=", "2="], "completion": ["#1", "#7", "#2", "#2"],
+            "accuracy_reward": [1.0, 0.0, 1.0, 1.0], "advantage": [0.7, -0.7, 0.0, 0.0]}  # fmt: skip
     (trl_run / "completions").mkdir()
     parquet.write_table(pyarrow.table(rows), trl_run / "completions" / "completions_00001.parquet")
     (group, other) = import_run(trl_run, tmp_path / "run").groups[1]
-    told = [(each.text, each.correct, each.reward, each.advantage) for each in group.responses]
-    assert told == [("#1", True, 1.6, 0.7), ("#7", False, 1.5, -0.7), ("#2", False, 1.0, 0.0)]  # above ½ by the first
-    assert group.prompt == "1=" and len(other.responses) == 2
+    told = [(each.text, each.correct, each.advantage) for each in group.responses]
+    assert told == [("#1", True, 0.7), ("#7", False, -0.7)] and group.prompt == "1=" and len(other.responses) == 2
     seen = inspect_run(tmp_path / "run")
     assert seen.caption.startswith("Step 1 of 2. TRL's GRPOTrainer or RLOOTrainer: reward 0.38, entropy 0.63 nats, ")
     assert seen.caption.endswith("Its log was imported, and tokens were not logged.") and seen.run["tokens"] == []
@@ -83,6 +82,12 @@ def test_completions_of_trl(trl_run, tmp_path):
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
         import_run(trl_run)
+
+
+def test_a_completion_is_right_above_a_half_by_the_first_function():
+    rows = [{"completion": "#1", "right": right, "short": 1.0, "advantage": 0.7} for right in (0.5, 0.6, 0.0)]
+    responses = logs._group(rows).responses
+    assert [(each.correct, each.reward) for each in responses] == [(False, 1.5), (True, 1.6), (False, 1.0)]
 
 
 def test_a_log_of_pairs(tmp_path):

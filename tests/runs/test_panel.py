@@ -8,7 +8,7 @@ import pytest
 from rlviz.algorithms import GRPO
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.parameters import LABELS
-from rlviz.runs.panel import group_table, seconds_in_words, training_panel
+from rlviz.runs.panel import group_table, training_panel
 from rlviz.runs.playground import SLIDERS
 from rlviz.training import TrainSettings
 
@@ -111,12 +111,3 @@ def test_the_group_is_a_table_and_text_in_it_is_text():
     assert "<script>" not in group_table(
         replace(panel.records[-1], groups=(replace(panel.records[-1].groups[0], responses=(nasty,)),))
     )
-
-
-def test_the_time_left_is_that_of_the_steps_so_far():
-    widget = training_panel(settings=replace(TINY, steps=6))
-    widget._prepare()
-    widget._running = True
-    widget._step_seconds.extend([2.0, 4.0])
-    assert widget._time_left == " (about 18 s left)"  # 6 steps of (2 + 4) / 2 s
-    assert [seconds_in_words(seconds) for seconds in (0.2, 41.4, 170)] == ["about 1 s", "about 41 s", "about 3 min"]

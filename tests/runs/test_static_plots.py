@@ -8,7 +8,7 @@ from rlviz.pictures.base import new_figure
 from rlviz.runs.arms import plot_arms
 from rlviz.runs.comparison import plot_comparison
 from rlviz.runs.critic import plot_values
-from rlviz.runs.learning import OF_HACKING, looks, plot_hacking
+from rlviz.runs.learning import OF_HACKING, plot_hacking
 from rlviz.study import Comparison
 
 
@@ -78,11 +78,6 @@ def test_a_comparison_has_a_graph_for_each_contender_beside_the_first_and_where_
     np.testing.assert_allclose(spans, table[["low", "high"]])
     assert words_of(ends.texts) == [f"{0.55 + 0.03 * index:.3f}" for index in range(count)]
     assert words_of(ends.get_yticklabels()) == names
-
-
-@pytest.mark.parametrize("kind", ["marker", "color"])
-def test_contenders_differ_in_grey(kind):
-    assert len({(looks(index)["linestyle"], looks(index)[kind]) for index in range(11)}) == 11
 
 
 # --- what a critic says ---
