@@ -45,14 +45,6 @@ def test_the_axes_reach_as_far_as_the_lines_in_steps(records, rewards, limits):
     assert (bound["low0"], bound["high0"]) == pytest.approx(limits)
 
 
-def test_runs_before_are_grey_behind_and_named_where_there_is_room(records):
-    shown = picture([Series("new", [records]), Series("old", [records], "before")])
-    reward, entropy, clipped = ([(mark.y, mark.colour, mark.label) for mark in panel.marks] for panel in shown.panels)
-    assert reward[0] == ("r1_reward", "grey", "old") and reward[-1] == ("r0_held_out_accuracy", "vermilion", "held out")
-    assert entropy == [("r1_entropy", "grey", "old"), ("r0_entropy", "blue", "")]
-    assert {label for _, colour, label in clipped if colour == "grey"} == {""}
-
-
 @pytest.mark.parametrize("graphs", [OF_GROUPS, OF_PAIRS], ids=["groups", "pairs"])
 def test_all_that_a_picture_names_is_bound_before_there_is_a_record(graphs):
     series = [Series("a", [[]]), Series("b", [[], []], "before")]

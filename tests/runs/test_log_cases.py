@@ -131,21 +131,14 @@ class Case:
     alone: bool = True  # no other warning is a cause of its own
 
 
-OPTIONS_OF_OTHERS = (
-    "num_generations",
-    "max_completion_length",
-    "learning_rate",
-    "actor.optim",
-    "rollout.n",
-    "GRPOTrainer",
-)
+OF_OTHERS = "num_generations", "max_completion_length", "learning_rate", "actor.optim", "rollout.n", "GRPOTrainer"
 CASES = {
     "gradient 0, rewards differ": Case(
         state(trl(range(1, 25), grad_norm=0.0, loss=0.0, kl=0.0)), TRL_TITLE, "gradient_lost",
         words=("rewards differ in 88 % of the groups", "frozen", "DeepSpeed"), unsaid=("num_generations", "mend the reward")),
     "gradient 0, from ms-swift": Case(
         ("logging.jsonl", "\n".join(map(json.dumps, swift(trl(range(1, 25), grad_norm=0.0, loss=0.0))))),
-        "names of ms-swift's GRPO trainer", "gradient_lost", words=("24 steps",), unsaid=OPTIONS_OF_OTHERS),
+        "names of ms-swift's GRPO trainer", "gradient_lost", words=("24 steps",), unsaid=OF_OTHERS),
     "ms-swift's console": Case(
         ("console.log", "\nTrain:   0%|   | 5/900 [01:29<18:37, 17.8s/it]\n".join(map(json.dumps, swift(trl(range(5, 121, 5), grad_norm=0.0))))),
         "names of ms-swift's GRPO trainer", "gradient_lost", steps=(5, 5), words=("120 steps",)),
@@ -168,10 +161,10 @@ CASES = {
         unsaid=("without harm",), alone=False),
     "KL of PPO grows, and the score does not": Case(
         ppo_console(lambda n: 0.3 * n, lambda n: 2.8 + 0.02 * n), "names of TRL's PPOTrainer", "kl_eats_reward", steps=(2, 15),
-        words=("score",), unsaid=(*OPTIONS_OF_OTHERS, "nats per token")),
+        words=("score",), unsaid=(*OF_OTHERS, "nats per token")),
     "KL explodes, OpenRLHF": Case(
         openrlhf(lambda n: 0.3 * 1.14**n), "names of OpenRLHF's trainer", "kl_explodes", steps=(15, 25),
-        unsaid=(*OPTIONS_OF_OTHERS, "before the first update")),
+        unsaid=(*OF_OTHERS, "before the first update")),
     "KL explodes, reward falls": Case(
         state(trl(range(1, 121), kl=exploding, entropy=None, reward=lambda n: (0.3 + 0.003 * n if n < 60 else max(0.05, 0.48 - 0.012 * (n - 60))) + 0.03 * wave(n))),
         TRL_TITLE, "kl_explodes", steps=(70, 95), follows=frozenset({"reward_fell"}), words=("(since step 8",)),
@@ -204,7 +197,7 @@ CASES = {
     "entropy collapses, SkyRL": Case(
         csv(["trainer/global_step", "reward/avg_raw_reward", "policy/raw_grad_norm", "policy/policy_entropy", "policy/policy_lr"],
             [[n, 0.25 + 0.02 * wave(n), 0.1, 0.8 * 0.9**n, 1e-6] for n in range(1, 51)]),
-        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35), unsaid=OPTIONS_OF_OTHERS),
+        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35), unsaid=OF_OTHERS),
     "gradient 0, and nobody knows of the groups": Case(
         verl_jsonl(verl_rows(range(1, 41), **{"actor/grad_norm": 0.0})), "names of verl's trainer", "no_gradient",
         follows=frozenset({"reward_flat"}), unsaid=("three times",)),
@@ -238,7 +231,7 @@ CASES = {
     "slime's norm of three thousand millions": Case(
         ("ray.log", "\n".join(f"step {n}: " + str({"train/loss": 0.1, "train/pg_loss": 0.1, "train/entropy_loss": 0.5, "train/kl_loss": 1e-4,
          "train/train_rollout_logprob_abs_diff": 0.03, "train/grad_norm": 3e9, "train/lr-pg_0": 1e-7, "train/step": n}) for n in (1, 28))),
-        "names of slime's trainer", "gradient_huge", words=("28 steps:", "3e+09", "rollout/raw_reward"), unsaid=OPTIONS_OF_OTHERS),
+        "names of slime's trainer", "gradient_huge", words=("28 steps:", "3e+09", "rollout/raw_reward"), unsaid=OF_OTHERS),
     "pairs of a name and a value": Case(
         ("note.txt", "completions/mean_length: 300   completions/clipped_ratio: 1   limit: 300 tokens\nreward: 0   frac_reward_zero_std: 1   loss: 0   grad_norm: 0"),
         TRL_TITLE, "never_ends", follows=frozenset({"nothing_earned"})),
@@ -293,8 +286,7 @@ def steps_of(run, column="reward"):
 def test_steps_that_were_made_twice_hold_as_they_were_made_later(written):
     run = import_run(written(state(resumed(0.25))))
     reward = dict(steps_of(run))
-    assert list(reward) == list(range(1, 91)) and reward[40] > 0.4 and reward[45] < 0.3
-    assert len(run.rows) == 90 and reward[41] < 0.3
+    assert list(reward) == list(range(1, 91)) and reward[40] > 0.4 and reward[41] < 0.3 and reward[45] < 0.3
     assert [note for note in run.notes if "Resumed at step 41" in note]
 
 
@@ -330,16 +322,9 @@ def test_what_was_printed_has_its_steps(name, written):
     assert steps_of(import_run(written(("a.log", "\n".join(map(str, lines)))))) == steps
 
 
-NAMED = {
-    "trl": "reward", "trl-dpo": "rewards/margins", "trl-ppo": "loss/value_avg", "trl-rloo": "objective/scores", "verl": "critic/rewards/mean",
-    "slime": "rollout/raw_reward", "openrlhf": "policy_loss", "skyrl": "reward/avg_raw_reward", "nemo-rl": "approx_entropy", "ms-swift": "entropy/mean",
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("source", WRITERS)
 def test_a_log_with_all_names_of_a_program_is_that_program_s(source, written):
     names = dict.fromkeys(WRITERS[source].names, 0.5)
-    assert NAMED[source] in names
     run = import_run(written(("history.jsonl", json.dumps({"_step": 1, **names}))))
     assert run.source == source and f"names of {WRITERS[source].title}" in diagnose(run).summary
 

@@ -6,10 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlviz.algorithms import GRPO
-from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.parameters import LABELS
 from rlviz.runs.panel import group_table, training_panel
-from rlviz.runs.playground import SLIDERS
 from rlviz.training import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
@@ -70,18 +67,6 @@ def test_the_panel_trains_with_what_its_sliders_say():
     assert {name: used[name] for name in wished} == wished
     assert len(panel.records[0].group) == 3
     assert "(ε low 0.05, ε high 0.07, G 3, learning rate 0.001, 4 updates a rollout, seed 5)" in panel.caption
-
-
-def test_a_parameter_has_one_label_in_every_picture_panel_and_page():
-    labels = {(name, control.row.children[0].description) for name, control in training_panel().controls.items()}
-    labels |= {(name, slider.label) for name, slider in SLIDERS.items()}
-    ideas = [find_explorer(name).idea for name in EXPLORERS]
-    labels |= {
-        (name, control.label) for idea in ideas for name, control in idea.controls.items() if name != "algorithm"
-    }
-    labels |= set(LABELS.items())
-    for name in LABELS:
-        assert [label for key, label in labels if key == name] == [LABELS[name]]
 
 
 def test_the_lines_are_the_records_and_the_run_before_stays_in_grey():
