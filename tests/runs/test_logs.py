@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 
 import pytest
 
@@ -82,6 +83,14 @@ def test_completions_of_trl(trl_run, tmp_path):
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
         import_run(trl_run)
+
+
+def test_completions_without_pyarrow(trl_run, monkeypatch):
+    (trl_run / "completions").mkdir()
+    (trl_run / "completions" / "completions_00001.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    run = import_run(trl_run)
+    assert "1 files of completions were not read" in run.notes[0] and not run.groups and len(run.rows) == 2
 
 
 def test_a_completion_is_right_above_a_half_by_the_first_function():
