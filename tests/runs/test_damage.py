@@ -60,7 +60,7 @@ VALUES = {  # file, line, readers where not all → field → what cannot stand 
     },
     ("config.json", 0, "resume"): {  # the others do without pieces of one's own
         "algorithm.bounds": [
-            {"piece": "os:system"}, {"piece": "rlviz.pieces.gae:torch"}, {"piece": "rlviz.pieces.kl:Estimator"},
+            {"piece": "os:system"}, {"piece": "rlviz.pieces.gae:torch"}, {"piece": "rlviz.pieces.bounds:dataclass"},
             {"piece": "rlviz.pieces.nothing:f"}, {"piece": f"rlviz.pieces.kl:{LONG}"}, {"piece": ["rlviz.pieces.kl:k1"]},
             {"piece": "rlviz.pieces.bounds:FixedBounds", "eps": 1}, {"piece": "rlviz.pieces.bounds:FixedBounds", "eps_low": 2.0},
             3, ...,
