@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz.page.paper import arranged
-from rlviz.page.picture import Line, Points, Rule
+from rlviz.page.picture import Line
 from rlviz.runs.curves import OF_GROUPS, OF_PAIRS, LiveCurves, Series, data, given, mean_over_seeds, on_paper, picture
 from rlviz.training import TrainSettings, train
 
@@ -44,29 +43,6 @@ def test_a_mean_over_seeds_is_that_of_those_that_have_come_so_far(records):
 def test_the_axes_reach_as_far_as_the_lines_in_steps(records, rewards, limits):
     bound = data([Series("", [with_rewards(records, *rewards)])], 3, "")
     assert (bound["low0"], bound["high0"]) == pytest.approx(limits)
-
-
-def test_runs_before_are_grey_behind_and_named_where_there_is_room(records):
-    shown = picture([Series("new", [records]), Series("old", [records], "before")])
-    reward, entropy, clipped = ([(mark.y, mark.colour, mark.label) for mark in panel.marks] for panel in shown.panels)
-    assert reward[0] == ("r1_reward", "grey", "old") and reward[-1] == ("r0_held_out_accuracy", "vermilion", "held out")
-    assert entropy == [("r1_entropy", "grey", "old"), ("r0_entropy", "blue", "")]
-    assert {label for _, colour, label in clipped if colour == "grey"} == {""}
-
-
-def test_lower_graphs_stand_above_each_other_beside_a_whole_one(records):
-    graphs = (OF_GROUPS[0], *(replace(graph, tall=0.4) for graph in OF_GROUPS[1:]))
-    shown = picture([Series("", [records])], graphs)
-    assert shown.columns == 2
-    assert [[len(column) for column in row] for row in arranged(shown.panels, shown.columns)] == [[1, 2]]
-    whole = picture([Series("", [records])])
-    assert [[len(column) for column in row] for row in arranged(whole.panels, whole.columns)] == [[1, 1, 1]]
-
-
-def test_a_line_at_the_step_is_moved_by_hand_where_there_are_steps(records):
-    marks = picture([Series("", [records])], at=[1, 2, 3]).marks()
-    assert [mark.drag for mark in marks if isinstance(mark, Rule)] == ["step", "", ""]
-    assert not any(isinstance(mark, Rule | Points) for mark in picture([Series("", [records])]).marks())
 
 
 @pytest.mark.parametrize("graphs", [OF_GROUPS, OF_PAIRS], ids=["groups", "pairs"])

@@ -1,26 +1,18 @@
 """Run folders that are damaged, cut off or somebody else's: one table of damages × readers.
 
 A reader gives what is right, or refuses in one sentence that names file, line and field; nothing is written, and nothing is run.
-RLVIZ_DAMAGED=100 pytest tests/runs/test_damage.py damages so many folders at random in place of 10.
 """
 
-import importlib
 import json
 import math
 import os
-import pkgutil
-import random
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
-import rlviz.pieces
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
-from rlviz.algorithms.describe import from_json
-from rlviz.cli import app
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.base import plain
 from rlviz.runs.curves import on_paper
@@ -45,16 +37,15 @@ CALLS = {
     "compare": lambda run: read_comparison([run]).table(),
     "comparison": lambda run: read_comparison([run.parent]),
     "records": lambda run: (RunFolder.open(run).records(), RunFolder.open(run).missing_steps()),
-    "metrics": lambda run: RunFolder.open(run).metrics,
-    "samples": lambda run: RunFolder.open(run).samples,
+    "frames": lambda run: (RunFolder.open(run).metrics, RunFolder.open(run).samples),
     "pairs": lambda run: read_pairs(run / "pairs.jsonl"),
     "reward": lambda run: RewardModel.load(run / "reward_model", device="cpu"),
     "reference": lambda run: load_policy(run / "reference", device="cpu"),
     "checkpoint": lambda run: load_policy(run / "checkpoint", device="cpu"),
 }
 READERS = {  # what reads which file
-    "config.json": "resume inspect diagnose compare", "metrics.jsonl": "resume inspect diagnose compare records metrics",
-    "samples.jsonl": "resume inspect records samples", "summary.json": "compare", "../comparison.json": "comparison",
+    "config.json": "resume inspect diagnose compare", "metrics.jsonl": "resume inspect diagnose compare records frames",
+    "samples.jsonl": "resume inspect records frames", "summary.json": "compare", "../comparison.json": "comparison",
     "pairs.jsonl": "resume pairs", "reward_model/config.json": "resume reward", "reference/config.json": "resume reference",
     "checkpoint/config.json": "resume checkpoint", "checkpoint/tokenizer_config.json": "resume checkpoint",
     "checkpoint/training.json": "resume",
@@ -69,7 +60,7 @@ VALUES = {  # file, line, readers where not all → field → what cannot stand 
     },
     ("config.json", 0, "resume"): {  # the others do without pieces of one's own
         "algorithm.bounds": [
-            {"piece": "os:system"}, {"piece": "rlviz.pieces.gae:torch"}, {"piece": "rlviz.pieces.kl:Estimator"},
+            {"piece": "os:system"}, {"piece": "rlviz.pieces.gae:torch"}, {"piece": "rlviz.pieces.bounds:dataclass"},
             {"piece": "rlviz.pieces.nothing:f"}, {"piece": f"rlviz.pieces.kl:{LONG}"}, {"piece": ["rlviz.pieces.kl:k1"]},
             {"piece": "rlviz.pieces.bounds:FixedBounds", "eps": 1}, {"piece": "rlviz.pieces.bounds:FixedBounds", "eps_low": 2.0},
             3, ...,
@@ -179,25 +170,11 @@ def test_a_value_that_cannot_be(run, where, field, new):
     refused(run, *(readers or [READERS[name]]), *words)
 
 
-def test_what_a_module_of_pieces_imports_is_no_piece():
-    """Such as torch, or a helper: it is neither called nor kept."""
-    names = set()
-    for found in pkgutil.iter_modules(rlviz.pieces.__path__, "rlviz.pieces."):
-        module = importlib.import_module(found.name)
-        strangers = (name for name, v in vars(module).items() if getattr(v, "__module__", "") != module.__name__)
-        names |= {f"{module.__name__}:{name}" for name in strangers}
-    assert len(names) > 100 and "rlviz.pieces.bounds:torch" in names
-    for name in names:
-        with pytest.raises(ValueError, match=r"is not a piece of rlviz; from Python|has no piece"):
-            from_json({"piece": name, "code": "x"})
-
-
 KINDS = {  # something else in place of a file of text
     "folder": lambda file: file.mkdir(),
     "device": lambda file: file.symlink_to("/dev/zero"),
     "pipe": os.mkfifo,
     "utf-16": lambda file: file.write_bytes('{"a": 1}\n{"b": 1}\n'.encode("utf-16")),
-    "latin-1": lambda file: file.write_bytes('{"a": "é"}\n{"b": 1}\n'.encode("latin-1")),
     "empty": lambda file: file.write_bytes(b""),
     "too large": lambda file: file.write_text('{"accuracy_before": 1e999}\n{}'),
     "too deep": lambda file: file.write_text("[" * 100_000),
@@ -240,18 +217,12 @@ def one_layer(run):
     put(run / "checkpoint" / "config.json", 0, "num_hidden_layers", 1)
 
 
-def a_file(run):
-    shutil.rmtree(run / "checkpoint")
-    (run / "checkpoint").write_text("")
-
-
 HEAD = "lm_head.weight"
 MODEL, MOMENTS, START = (
     f"{name}.safetensors" for name in ("checkpoint/model", "checkpoint/training", "reference/model")
 )
 CHECKPOINTS = {  # what happened to the checkpoint → the damage, words of the sentence
     "gone": (lambda run: shutil.rmtree(run / "checkpoint"), "lacks checkpoint/"),
-    "a file": (a_file, "lacks checkpoint/"),
     "cut": (lambda run: (run / MODEL).write_bytes((run / MODEL).read_bytes()[:1000]), "cannot be read"),
     "no counters": (lambda run: (run / "checkpoint/training.json").unlink(), "is damaged"),
     "empty moments": (lambda run: (run / MOMENTS).write_bytes(b""), "is damaged"),
@@ -275,15 +246,7 @@ def test_a_checkpoint_that_is_not_whole(run, damage):
     refused(run, "resume", words, "train again")
 
 
-STATES = (
-    "GRPO",
-    "PPO",
-    "a reference that moves",
-    "an old sampler",
-    "a pool that was filtered",
-    "DCPO",
-    "a learned reward",
-)
+STATES = "PPO", "a reference that moves", "an old sampler", "a pool that was filtered", "DCPO", "a learned reward"
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -308,23 +271,12 @@ def test_only_the_last_line_may_be_cut_short(run, name):
         refused(run, READERS[file.name], f"{file.name}, line 2 is not ")
     for tail, steps in ((third[:-30], [1, 2]), (third + b"\n\0\0\0\0", [1, 2, 3]), (third, [1, 2, 3])):
         file.write_bytes(b"\n".join([first, second, tail]))
-        assert [record.step for record in folder.records()] == steps
+        assert [record.step for record in folder.records()] == steps and not folder.missing_steps()
+    file.write_bytes(b"\n".join([first, third, b""]))
+    assert folder.missing_steps() == [2] and "GRPO lacks step 2" in inspect_run(run).caption
     file.write_bytes(b"\n".join(lines[:3]) + b'\n{"step": 4, "rew')
     list(resume(run, steps=4, device="cpu"))
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("lines", "missing"),
-    [({}, []), ({"samples": [0, 1]}, []), ({"samples": [0, 2]}, [2]), ({"samples": [0, 2], "metrics": [2]}, [1, 2])],
-)
-def test_steps_that_are_left_out_are_known(run, lines, missing):
-    """Of the newest step the samples may not be written yet."""
-    for name, places in lines.items():
-        rows = (run / f"{name}.jsonl").read_text().splitlines(keepends=True)
-        (run / f"{name}.jsonl").write_text("".join(rows[place] for place in places))
-    assert RunFolder.open(run).missing_steps() == missing
-    assert ("GRPO lacks step" in inspect_run(run).caption) == bool(missing)
 
 
 def test_numbers_that_were_not_finite_are_read_back_as_not_a_number(run):
@@ -370,62 +322,17 @@ def test_no_field_puts_markup_or_latex_into_the_page(whole, tmp_path):
     assert hidden >= {TOKEN + "push", RESPONSE + "length", "settings.lr", "reward"} and len(hidden) > 60
 
 
-def test_every_text_and_attribute_is_escaped(whole, run):
-    assert element("b", MARK) == joined(Markup("<b>"), MARK, Markup("</b>")) and RAW[0] not in element(
-        "b", MARK, title=MARK
-    )
+def test_every_text_and_attribute_is_escaped():
+    assert element("b", MARK) == joined(Markup("<b>"), MARK, Markup("</b>"))
+    assert RAW[0] not in element("b", MARK, title=MARK)
     assert element("p", "a & b", aria_live="polite", class_="x") == '<p aria-live="polite" class="x">a &amp; b</p>'
     with pytest.raises(Exception, match=r"must be made by rlviz\.markup"):
         Html().value = f"<b>{MARK}</b>"
+
+
+def test_matplotlib_typesets_no_name(whole, run):
     put(run / "config.json", 0, "algorithm.name", MARK)
     inspector = inspect_run(whole, run)
     figure = on_paper(inspector._curves, inspector.picture["data"], step=1)
     (name,) = {text.get_text() for ax in figure.axes for text in ax.texts if text.get_text().startswith("2 (")}
-    assert name == plain(name.replace("\\$", "$")) and r"\$" in name  # matplotlib draws the signs and typesets nothing
-
-
-@pytest.mark.parametrize("command", [["train", "--resume"], ["compare"], ["diagnose"]])
-def test_the_command_line_refuses_with_exit_code_2(run, command):
-    put(run / "config.json", 0, "settings.steps", "40")
-    for path, words in ((str(run), "steps must be a whole number; got '40'"), ("y" * 5000, "")):
-        result = CliRunner().invoke(app, [*command, path])
-        assert result.exit_code == 2 and words in " ".join(result.output.split()) and len(result.output) < 800
-
-
-def test_what_is_no_path_of_a_run(tmp_path):
-    for value in (None, 5, [], b"run"):
-        with pytest.raises(ValueError, match="path must be a path; got "):
-            RunFolder.open(value)
-    with pytest.raises(FileNotFoundError) as caught:
-        RunFolder.open(LONG)
-    assert len(sentence(caught.value)) < 300
-
-
-def scramble(folder, chance):
-    """Damage one file of a folder in one way; return which."""
-    files = sorted(files_in(folder))
-    file = chance.choice(files + 3 * [file for file in files if file.suffix != ".safetensors"])
-    data = file.read_bytes()
-    place = chance.randrange(len(data) or 1)
-    flipped = data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
-    odd = chance.choice([b"null", b"-1", b"1e999", b"[]", b'"x"', b"9" * 40, b"{}"])
-    values = data.replace(data[place : place + 4], odd) if file.suffix != ".safetensors" else flipped
-    damaged = [flipped, values, values, data[:place], data[:place] + b"\n\0" + data[place:], data + data, b""]
-    file.write_bytes(chance.choice(damaged))
-    return file.relative_to(folder).as_posix()
-
-
-@pytest.mark.parametrize("seed", range(int(os.environ.get("RLVIZ_DAMAGED", "10"))))
-@pytest.mark.filterwarnings("ignore")
-def test_damage_at_random_is_read_right_or_refused_in_a_sentence(run, seed):
-    name = scramble(run.parent, random.Random(seed))
-    before = files_in(run.parent)
-    for reader in ("compare", "comparison", "records", "metrics", "samples", "inspect", "diagnose", "pairs", "resume"):
-        said = ""
-        try:
-            CALLS[reader](run)
-        except (ValueError, OSError) as error:
-            said = sentence(error)
-        assert files_in(run.parent) == before or (reader == "resume" and not said), f"{name}: {reader}, {said}"
-    if files_in(run.parent) != before:
-        assert RunFolder.open(run).records()[-1].step == 4, name
+    assert name == plain(name.replace("\\$", "$")) and r"\$" in name

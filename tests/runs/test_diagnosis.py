@@ -15,10 +15,10 @@ from typer.main import get_command
 
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.cli import app
-from rlviz.runs.diagnosis import Diagnosis, findings_in
+from rlviz.runs.diagnosis import findings_in
 from rlviz.runs.logs import import_run
 from rlviz.runs.measures import MEASURES, Condition, Course
-from rlviz.runs.rules import ALL, OPTIONS, RULES, Rule, parse_rules
+from rlviz.runs.rules import ALL, OPTIONS, RULES, Rule
 from small_models.policies import load_policy
 from tests.runs import trl_runs
 from tests.runs.diagnosed_runs import PLANS, read
@@ -31,12 +31,7 @@ RUNS = {
     "not_finite": ("ends in NaN", "sound", "recovers from NaN", "an evaluation at its end"),
     "critic_not_finite": ("critic in NaN", "critic was in NaN", "sound PPO"),
     "lost_on_resumption": ("resumed and worse", "resumed", "TRL: sound"),
-    "kl_explodes": (
-        "lr x 100",
-        "TRL: reference of sort",
-        "TRL: sound, KL",
-        "learned judge",
-    ),  # of the last more is said
+    "kl_explodes": ("lr x 100", "TRL: reference of sort", "TRL: sound, KL", "learned judge"),  # more is said of it
     "kl_eats_reward": ("KL eats the score", "the score pays for KL", "TRL: sound"),
     "reference_apart": ("TRL: reference of sort", "TRL: sound, KL", "sound, with KL"),
     "lr_zero": ("rate of 0", "TRL: lr default", "lr / 300"),
@@ -77,23 +72,14 @@ RUNS = {
     "sampler_probs_apart": ("engines apart", "TRL: sound", "engines of 16 bits"),
     "weights_lost": ("half the weight", "engines apart", "TRL: sound"),
     "weights_above": ("twice the weight", "half the weight", "TRL: sound"),
-    "mismatch_grew": (
-        "rough, lr x 10",
-        "rough sampler",
-        "top-p, KL to old",
-        "old sampler",
-    ),  # the last is said of by the other
+    "mismatch_grew": ("rough, lr x 10", "rough sampler", "top-p, KL to old", "old sampler"),  # which the other names
     "sampled_worse": ("warm samples", "sound"),
     "sampled_better": ("cold", "sound, 4 updates", "top-p, KL to old"),  # one evaluation alone
     "pairs_untouched": ("pairs untouched", "TRL: sound DPO", "few pairs"),
     "overdone": ("DPO, lr x 10", "sound DPO", "learned judge"),
     "clipped_often": ("narrow limits", "8 updates", "GSPO with experts"),
     "solved": ("sound DAPO", "G = 2", "sound"),
-    "all_earned": (
-        "solved by reward",
-        "TRL: constant 1",
-        "format alone is full",
-    ),  # so from the start; a part that is never earned
+    "all_earned": ("solved by reward", "TRL: constant 1", "format alone is full"),  # from the start; a part never is
     "mean_of_none": ("no trained token", "no reference", "logits in NaN"),
     "kl_unmeasured": ("no reference", "no trained token", "KL now and then"),
     "nan_measured": ("logits in NaN", "no reference", "no trained token"),
@@ -105,11 +91,7 @@ RUNS = {
     "chosen_fell": ("DPO, both reason", "few pairs"),
     "chosen_reward_fell": ("chosen falls too", "TRL: sound DPO", "pairs untouched"),
     "pairs_spent": ("few pairs", "sound DPO"),
-    "clipped_sequences": (
-        "GSPO with experts",
-        "narrow limits",
-        "GSPO, wide limits",
-    ),  # as many, by the ratios of tokens
+    "clipped_sequences": ("GSPO with experts", "narrow limits", "GSPO, wide limits"),  # by the ratios of tokens
     "many_rounds": ("many rounds", "sound"),
     "length_grew": ("sound", "few prompts", "learned judge"),
     "length_fell": ("format alone pays", "sound DAPO", "hot"),
@@ -118,12 +100,7 @@ RUNS = {
     "routing": ("experts, 8 updates", "GSPO with experts"),
     "warming_up": ("long warm-up", "sound"),
     "loss_is_kl": ("sound, with KL", "sound PPO"),
-    "loss_zero": (
-        "sound",
-        "sound DAPO",
-        "rewards without spread",
-        "ends in NaN",
-    ),  # one update, and another mean than that over responses
+    "loss_zero": ("sound", "sound DAPO", "rewards without spread", "ends in NaN"),  # another mean than over responses
     "loss_small": ("loss of the KL alone", "TRL: sound", "sound"),
     "ratio_one": ("sound", "8 updates"),
 }
@@ -171,18 +148,21 @@ ROWS = len(LOGS["TRL: sound"]["columns"]["step"])
 STOPPED = [NAN] * 30 + [1.0] + [NAN] * (ROWS - 31)  # resumed at the 31st row
 
 
+SOLVED = {"reward": [0.6] + [1.0] * (ROWS - 1), "zero_variance_groups": [0.3] + [1.0] * (ROWS - 1)}
+
+
+def line(first, slope):
+    return [first + slope * n for n in range(ROWS)]
+
+
 MADE_UP |= {
     "one step, cut off": {"settings": {}, "columns": {"step": [10.0], "reward": [0.4], "truncated": [0.91]}},
     "rare rewards": logged("TRL: lr default", zero_variance_groups=0.94, reward=0.0625),
     "engines apart": logged("TRL: sound", sampler_logp_gap=0.2, sampler_prob_gap=0.07),
     "resumed": logged("TRL: sound", resumed=STOPPED),
     "resumed and worse": logged("TRL: sound", resumed=STOPPED, reward=[0.5] * 30 + [0.2] * (ROWS - 30)),
-    "KL eats the score": logged(
-        "TRL: sound", kl_sum=[0.3 * n for n in range(ROWS)], rlhf_reward=[2 - 0.1 * n for n in range(ROWS)]
-    ),
-    "the score pays for KL": logged(
-        "TRL: sound", kl_sum=[0.3 * n for n in range(ROWS)], rlhf_reward=[2 + 0.1 * n for n in range(ROWS)]
-    ),
+    "KL eats the score": logged("TRL: sound", kl_sum=line(0, 0.3), rlhf_reward=line(2, -0.1)),
+    "the score pays for KL": logged("TRL: sound", kl_sum=line(0, 0.3), rlhf_reward=line(2, 0.1)),
     "critic in NaN": logged("TRL: sound", **{"nan critic:critic/vf_loss": [0.0] * (ROWS - 5) + [1.0] * 5}),
     "critic was in NaN": logged("TRL: sound", **{"nan critic:critic/vf_loss": [1.0] + [0.0] * (ROWS - 1)}),
     "no end token": logged("TRL: sound", end_tokens=0.0),
@@ -200,18 +180,8 @@ MADE_UP |= {
     "sure and no better": logged(
         "TRL: sound", entropy=[1.0 * 0.9**n for n in range(ROWS)], reward=0.3, zero_variance_groups=0.2
     ),
-    "solved by reward": logged(
-        "TRL: sound",
-        reward=[0.6] + [1.0] * (ROWS - 1),
-        zero_variance_groups=[0.3] + [1.0] * (ROWS - 1),
-        **{"part:right": [0.6] + [1.0] * (ROWS - 1)},
-    ),
-    "format alone is full": logged(
-        "TRL: sound",
-        reward=[0.6] + [1.0] * (ROWS - 1),
-        zero_variance_groups=[0.3] + [1.0] * (ROWS - 1),
-        **{"part:form": [0.6] + [1.0] * (ROWS - 1), "part:right": 0.0},
-    ),
+    "solved by reward": logged("TRL: sound", **SOLVED, **{"part:right": SOLVED["reward"]}),
+    "format alone is full": logged("TRL: sound", **SOLVED, **{"part:form": SOLVED["reward"], "part:right": 0.0}),
     "half the weight": logged("TRL: sound", importance_ratio=0.5, sampler_logp_gap=0.01, response_length=3000.0),
     "twice the weight": logged("TRL: sound", importance_ratio=2.0),
     "entropy of a sum": logged("TRL: sound", entropy=150.0),
@@ -247,28 +217,22 @@ NAMED = {  # a sickness of TRL's runs → the rule that names it
 }
 
 
-def test_the_runs_on_disk_are_those_of_the_script():
+def test_the_runs_and_logs_on_disk_are_those_of_the_scripts():
     assert list(KEPT) == list(PLANS)
     for name, plan in PLANS.items():
         assert KEPT[name]["settings"] == json.loads(json.dumps(vars(plan.settings))), name
-
-
-def test_every_rule_has_a_run_that_triggers_it_and_one_that_does_not():
-    assert list(RUNS) == NAMES and len(set(NAMES)) == len(NAMES)
+    logs = trl_runs.read()
+    assert list(logs) == list(trl_runs.PLANS) and set(trl_runs.HELD_OUT) < set(logs)
+    names = {name for log in logs.values() for row in log for name in row if re.match(r"rewards/.*mean", name)}
+    assert not [name for name in names if "accuracy" in name or "correct" in name]  # nothing says what is right
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_rule_on_its_run(name):
-    triggers, *_ = RUNS[name]
+def test_a_rule_on_a_run_that_triggers_it_and_on_those_that_must_not(name):
+    triggers, *others = RUNS[name]
     finding = FOUND[triggers][name]
-    columns = TRAINED[triggers]["columns"]
-    assert math.isfinite(finding.number) and 1 <= finding.step <= max(columns["step"])
+    assert math.isfinite(finding.number) and 1 <= finding.step <= max(TRAINED[triggers]["columns"]["step"])
     assert not re.search(r"nan|inf|[{}]|\d%|-\d", finding.finding)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_rule_on_a_run_that_must_not_trigger_it(name):
-    _, *others = RUNS[name]
     assert others and not [other for other in others if name in FOUND[other]]
 
 
@@ -283,68 +247,27 @@ def test_what_a_run_of_trl_is_sick_of_is_named(name):
     assert NAMED[trl_runs.PLANS[name].sickness] in FOUND[f"TRL: {name}"]
 
 
-def test_the_logs_on_disk_are_those_of_the_script():
-    logs = trl_runs.read()
-    assert list(logs) == list(trl_runs.PLANS) and set(trl_runs.HELD_OUT) < set(logs)
-    names = {
-        name for log in logs.values() for row in log for name in row if name.startswith("rewards/") and "mean" in name
-    }
-    assert not [name for name in names if "accuracy" in name or "correct" in name]  # nothing says what is right
-
-
 def test_advice_is_in_the_options_of_the_program_that_made_the_run():
     found = {program: findings_in(course("TRL: lr x 100"), program=program)[0] for program in ("rlviz", "trl", "verl")}
     assert [each.setting for each in found.values()] == ["lr", "learning_rate", "actor.optim.lr"]
     assert "(entropy_coef 0)" in found["trl"].advice and "(entropy_coeff 0)" in found["verl"].advice
 
 
-def test_what_fell_at_step_2_is_told_apart_from_what_was_never_there():
-    fell, never = FOUND["TRL: lr x 100"]["reward_fell"], FOUND["TRL: boxed"]["nothing_earned"]
-    assert fell.finding == "Reward has fallen from 0.39 to 0 (since step 2)."
-    assert never.finding == "No response has earned anything: the reward is 0, from the first step on."
-    assert FOUND["TRL: long pays"]["part_lost"].finding.startswith('The reward "right" pays 100 % less than at first')
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [("- `x` sideways ≥ 1: why", "must have conditions like"), ("- `x` now > 1: why", "must have conditions like")],
-)
-def test_a_rule_that_cannot_be_read_is_refused(line, words):
-    text = "### own: note\n\nSeen.\n\n{}\n- Meaning: m\n- Try {{lr}}: t\n- Read: 03_grpo\n"
-    with pytest.raises(ValueError, match=words):
-        parse_rules(text.format(line))
-    ((rule,), _) = parse_rules(text.format("- `x` now ≥ 1: why"))
-    assert rule == Rule(
-        "own", "note", (Condition("x", "now", "at least", 1, "why"),), "Seen.", "m", "lr", "t", "03_grpo"
-    )
-
-
-OF_LOGS = (
-    "end_tokens_so_far",
-    "kl_unmeasured",
-    "nan_clip",
-    "nan_critic",
-    "nan_other",
-    "lost_on_resumption",
-    "rlhf_reward",
-    "differing",
-    "importance_ratio",
-    "earned",
-    "earned_in_std",
-    "part_lost",
-    "sampler_logp_gap",
-    "sampler_prob_gap",
-)  # no run of rlviz has them
+OF_LOGS = {  # no run of rlviz has them
+    "end_tokens_so_far", "kl_unmeasured", "nan_clip", "nan_critic", "nan_other", "lost_on_resumption", "rlhf_reward", "differing",
+    "importance_ratio", "earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap",
+}  # fmt: skip
 
 
 def test_what_a_rule_names_is_there():
     """Settings are options of `rlviz train`, lessons are notebooks, silenced rules are rules, and each limit has a reason."""
+    assert list(RUNS) == NAMES
     command = get_command(app).commands["train"]
     options = {option for parameter in command.params for option in parameter.opts}
     headings = re.findall(r"^## (.+)$", (ROOT / "notebooks" / "symptoms.md").read_text(encoding="utf-8"), flags=re.M)
     own = {name: names["rlviz"] for name, names in OPTIONS.items()}
     for rule in RULES:
-        ours = not {condition.column for condition in rule.where} & set(OF_LOGS)
+        ours = not {condition.column for condition in rule.where} & OF_LOGS
         setting = own[rule.setting].removeprefix("--").replace("_", "-")
         assert f"--{setting}" in options or not ours, rule.name
         assert set(re.findall(r"--[a-z-]+", rule.advice.format(**own))) <= options, rule.name
@@ -396,18 +319,8 @@ def test_every_measure_by_hand():
         found = MEASURES[measure].of(run, "x")
         assert found == pytest.approx(np.array(expected), rel=1e-5, nan_ok=True), measure
     assert np.isnan(MEASURES["now"].of(run, "nothing of this name")).all()
-
-
-def test_what_is_measured_now_and_then_stays_until_it_is_measured_again():
-    found = a_course(x=[NAN, 1, NAN, NAN, 5, NAN]).latest("x")
+    found = a_course(x=[NAN, 1, NAN, NAN, 5, NAN]).latest("x")  # stays until it is measured again
     assert found == pytest.approx(np.array([NAN, 1, 1, 1, 5, 5]), nan_ok=True)
-    found = a_course(x=[NAN, NAN, 1, 5]).latest("x")
-    assert found == pytest.approx(np.array([NAN, NAN, 1, 5]), nan_ok=True)  # what comes last is not known at first
-
-
-@pytest.mark.parametrize(("steps", "window"), [(3, 5), (40, 5), (60, 7), (120, 15), (400, 25)])
-def test_a_window_is_an_eighth_of_the_run_within_limits(steps, window):
-    assert a_course(x=[0] * steps).window == window
 
 
 RISES = Rule(
@@ -434,30 +347,10 @@ def test_since_which_step_a_rule_holds(values, found):
 
 
 def test_a_rule_that_says_more_silences_another_and_the_order_is_that_of_the_rules():
-    louder = replace(RISES, name="louder", silences=("rises",))
-    course = a_course(x=[3] * 20)
-    assert [finding.rule for finding in findings_in(course, [RISES, louder])] == ["louder"]
-    assert [finding.rule for finding in findings_in(course, [RISES, replace(louder, silences=())])] == [
-        "rises",
-        "louder",
-    ]
-
-
-def seen(name, rule):
-    return FOUND[name][rule].finding
-
-
-def test_a_loss_of_zero_with_a_gradient_and_one_without_are_told_apart():
-    norm = np.median(KEPT["sound"]["columns"]["grad_norm"][-7:])
-    assert seen("sound", "loss_zero") == f"The loss is zero, by construction; its gradient is not, of norm {norm:.2g}."
-    assert "not 0" not in FOUND["sound"]["loss_zero"].usually
-    assert (
-        seen("rewards without spread", "no_gradient")
-        == "The gradient is zero, from the first step on: nothing is learned."
-    )
-    without = changed("sound", loss=0.0)["columns"] | {"grad_norm": [NAN] * 60}  # as in a log that has no norm
-    found = findings_in(Course({name: np.array(values, dtype=float) for name, values in without.items()}, {}))
-    assert not {"loss_zero", "no_gradient"} & {finding.rule for finding in found}
+    louder = replace(RISES, name="louder")
+    for silences, rules in ((("rises",), ["louder"]), ((), ["rises", "louder"])):
+        findings = findings_in(a_course(x=[3] * 20), [RISES, replace(louder, silences=silences)])
+        assert [finding.rule for finding in findings] == rules
 
 
 def test_a_number_that_is_not_finite_is_named_first():
@@ -469,51 +362,32 @@ def test_a_number_that_is_not_finite_is_named_first():
             assert first.finding == "The loss, or the norm of its gradient, is no finite number (since step 31)."
 
 
-def test_where_the_reward_does_not_ask_for_the_end_nobody_is_told_that_a_cut_off_response_earns_nothing():
-    """70 % are right and 60 % cut off, so 30 % at least are both; of 42 and 57 % nobody knows."""
-    found = FOUND["end not asked for"]["end_not_asked"]
-    assert found.finding.startswith(
-        "60 % of the responses are cut off at the longest length, and 30 % or more are right all"
-    )
-    assert FOUND["cut off"]["truncated"].usually.startswith(
-        "Where the reward asks for the end, one that is cut off earns nothing"
-    )
-
-
 ZEROS = Rule("zeros", "note", (Condition("x", "now", "at most", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
-
-
-@pytest.mark.parametrize(
-    ("values", "first", "words"),
-    [
-        ([0] * 20, 1, "none, from the first step on"),
-        ([0] * 20, 101, "none, since step 101"),  # of a log that begins in the middle
-        ([0.5] + [0] * 20, 1, "none, since step 3"),  # the first median, though a step was otherwise
-        ([NAN] * 4 + [0] * 20, 1, "none, since step 5"),  # before that nothing was measured
-    ],
-)
-def test_from_the_first_step_on_is_said_only_where_it_is_so(values, first, words):
-    steps = np.arange(first, first + len(values), dtype=float)
-    (finding,) = findings_in(Course({"step": steps, "x": np.array(values, dtype=float)}, {}), [ZEROS])
-    assert finding.finding == words
-
-
 FALLS = replace(RISES, where=(Condition("x", "below its best", "at least", 2, "two"),))
 
 
-def test_what_fell_did_not_fall_from_the_first_step_on():
-    (finding,) = findings_in(a_course(x=[9] + [1] * 20), [FALLS])
-    assert finding.step == 2  # at the first step it was at its best
+@pytest.mark.parametrize(
+    ("rule", "values", "first", "since"),
+    [
+        (ZEROS, [0] * 20, 1, 1),
+        (ZEROS, [0] * 20, 101, 101),  # of a log that begins in the middle
+        (ZEROS, [0.5] + [0] * 20, 1, 3),  # the first median, though a step was otherwise
+        (ZEROS, [NAN] * 4 + [0] * 20, 1, 5),  # before that nothing was measured
+        (FALLS, [9] + [1] * 20, 1, 2),  # at the first step it was at its best
+    ],
+)
+def test_from_the_first_step_on_is_said_only_where_it_is_so(rule, values, first, since):
+    steps = np.arange(first, first + len(values), dtype=float)
+    (finding,) = findings_in(Course({"step": steps, "x": np.array(values, dtype=float)}, {}), [rule])
+    assert finding.step == since and ("from the first step on" in finding.finding) == (since == 1)
 
 
 @pytest.mark.parametrize(
     ("rows", "every", "done", "window", "found"),
     [
-        (20, 1, 20, 5, True),
         (19, 1, 19, 5, False),  # 19 steps
         (12, 10, 120, 3, True),  # 15 steps, in no fewer than three rows
         (11, 10, 110, 3, False),  # 110 steps: too few rows for a beginning and an end
-        (100, 10, 1000, 3, True),
         (60, 4, 240, 7, True),  # 25 steps
     ],
 )
@@ -525,19 +399,7 @@ def test_rules_count_steps_and_not_rows(rows, every, done, window, found):
     assert bool(findings_in(course, [RISES])) == found
 
 
-def test_three_steps_are_one_row_of_a_log_with_a_row_for_every_tenth():
-    values = np.array([1.0] * 18 + [3.0] * 2)
-    found = findings_in(Course({"step": np.arange(10.0, 201, 10), "x": values}, {}), [RISES])
-    assert [finding.step for finding in found] == [200]  # the median of the last three rows, not before
-
-
 SMALL = TrainSettings(steps=8, num_prompts=4, group_size=4, evaluate_every=0, details_every=0)
-
-
-def diagnose_records(every, rows):
-    """Return the record of a step over and over, as if it were logged now and then."""
-    (record,) = train("chain", GRPO, replace(SMALL, steps=1))
-    return [replace(record, step=every * (row + 1)) for row in range(rows)]
 
 
 @pytest.fixture(scope="module")
@@ -555,25 +417,8 @@ def test_folder_run_and_records_say_the_same(trained):
     for source in (str(out), RunFolder.open(out), run):
         assert diagnose(source) == found
     assert diagnose(records, SMALL).findings == found.findings
-    assert (
-        found.summary
-        == f"{out}: GRPO on chain, 8 steps: {len(found)} note{'s' * (len(found) > 1)}; most rules need 20."
-    )
-
-
-def test_a_diagnosis_is_a_text_a_table_for_a_notebook_and_json(trained):
-    found = diagnose(trained[2])
-    text = str(found)
-    assert text.startswith("this run, 8 steps: ") and "Note: Every ratio is 1" in text and "  Meaning: With one" in text
-    assert "Lesson: notebooks/02_the_ratio.ipynb" in text
+    assert found.summary.startswith(f"{out}: GRPO on chain, 8 steps: ") and "most rules need 20" in found.summary
     assert json.loads(json.dumps(found.as_json())) == [vars(finding) for finding in found]
-    assert found._repr_html_().count("<li") == len(found) == len(list(found)) > 0
-
-
-def test_nothing_unusual_is_said():
-    found = Diagnosis("this run", 40, ())
-    assert str(found) == "this run, 40 steps: nothing unusual."
-    assert found.as_json() == [] and "<ul>" not in found._repr_html_()
 
 
 def test_steps_left_are_no_finding_where_a_comparison_s_budget_ends_the_run(trained, tmp_path):
@@ -588,13 +433,6 @@ def test_steps_left_are_no_finding_where_a_comparison_s_budget_ends_the_run(trai
     assert "ended_early" not in [finding.rule for finding in diagnose(folder)]
     with pytest.raises(ValueError, match=r"holds a comparison; diagnose one of its runs: run$"):
         diagnose(tmp_path)
-
-
-def test_steps_are_counted_as_they_were_logged():
-    records = diagnose_records(every=10, rows=11)
-    assert diagnose(records).summary.startswith("this run, 110 steps: ")
-    assert "they were logged in 11 rows, and most rules need 12" in diagnose(records).summary
-    assert "most rules need" not in diagnose(diagnose_records(every=10, rows=12)).summary
 
 
 def test_what_follows_begins_no_earlier_than_its_cause():

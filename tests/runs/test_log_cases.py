@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlviz import diagnose, inspect_run
+from rlviz import diagnose
 from rlviz.runs import import_run
 from rlviz.runs.log_names import WRITERS
 
@@ -63,13 +63,11 @@ def verl_console(rows, digits=":.3f"):
 
 def swift(rows, total=900):
     """Return rows as ms-swift writes them: the step of all steps as a text, the entropy under another name."""
-    told = []
     for one in rows:
-        step, entropy = one.pop("step"), one.pop("entropy")
-        told.append(
-            one | {"global_step/max_steps": f"{step}/{total}", "train_speed(iter/s)": 0.01, "entropy/mean": entropy}
-        )
-    return told
+        one["global_step/max_steps"] = f"{one.pop('step')}/{total}"
+        one["entropy/mean"] = one.pop("entropy")
+        one["train_speed(iter/s)"] = 0.01
+    return rows
 
 
 def ppo_console(kl, score):
@@ -87,27 +85,18 @@ def csv(head, rows):
 
 
 def openrlhf(kl):
-    head = [
-        "Step",
-        *(f"train/{name}" for name in ("policy_loss", "kl", "reward", "return", "response_length", "actor_lr")),
-    ]
+    names = "policy_loss", "kl", "reward", "return", "response_length", "actor_lr"
+    head = ["Step", *(f"train/{name}" for name in names)]
     return csv(head, [[n, 0.02 * wave(n), kl(n), 0.5 - 0.005 * n, 0.5, 700 + 6 * n, 1e-6] for n in range(1, 41)])
 
 
 def notebook_table(between):
     head = ["Step", "Training Loss", "reward", "reward_std", "completion_length", "kl", "rewards / right"]
-    lines = [
-        [
-            n,
-            0.0 if n < 9 else 1e-4 * (n // 9),
-            -16 + 0.4 * n + 4 * wave(n),
-            1.6,
-            380 + wave(n),
-            3e-6 * n * n,
-            -16 + 0.4 * n,
-        ]
-        for n in range(1, 31)
-    ]
+    lines = []
+    for n in range(1, 31):
+        reward = -16 + 0.4 * n
+        loss = 0.0 if n < 9 else 1e-4 * (n // 9)
+        lines.append([n, loss, reward + 4 * wave(n), 1.6, 380 + wave(n), 3e-6 * n * n, reward])
     rows = [head, ["--"] * len(head), *([str(line[0]), *(f"{cell:.6f}" for cell in line[1:])] for line in lines)]
     return "table.txt", "\n".join(between.join(line) for line in rows)
 
@@ -142,21 +131,14 @@ class Case:
     alone: bool = True  # no other warning is a cause of its own
 
 
-OPTIONS_OF_OTHERS = (
-    "num_generations",
-    "max_completion_length",
-    "learning_rate",
-    "actor.optim",
-    "rollout.n",
-    "GRPOTrainer",
-)
+OF_OTHERS = "num_generations", "max_completion_length", "learning_rate", "actor.optim", "rollout.n", "GRPOTrainer"
 CASES = {
     "gradient 0, rewards differ": Case(
         state(trl(range(1, 25), grad_norm=0.0, loss=0.0, kl=0.0)), TRL_TITLE, "gradient_lost",
         words=("rewards differ in 88 % of the groups", "frozen", "DeepSpeed"), unsaid=("num_generations", "mend the reward")),
     "gradient 0, from ms-swift": Case(
         ("logging.jsonl", "\n".join(map(json.dumps, swift(trl(range(1, 25), grad_norm=0.0, loss=0.0))))),
-        "names of ms-swift's GRPO trainer", "gradient_lost", words=("24 steps",), unsaid=OPTIONS_OF_OTHERS),
+        "names of ms-swift's GRPO trainer", "gradient_lost", words=("24 steps",), unsaid=OF_OTHERS),
     "ms-swift's console": Case(
         ("console.log", "\nTrain:   0%|   | 5/900 [01:29<18:37, 17.8s/it]\n".join(map(json.dumps, swift(trl(range(5, 121, 5), grad_norm=0.0))))),
         "names of ms-swift's GRPO trainer", "gradient_lost", steps=(5, 5), words=("120 steps",)),
@@ -179,10 +161,10 @@ CASES = {
         unsaid=("without harm",), alone=False),
     "KL of PPO grows, and the score does not": Case(
         ppo_console(lambda n: 0.3 * n, lambda n: 2.8 + 0.02 * n), "names of TRL's PPOTrainer", "kl_eats_reward", steps=(2, 15),
-        words=("score",), unsaid=(*OPTIONS_OF_OTHERS, "nats per token")),
+        words=("score",), unsaid=(*OF_OTHERS, "nats per token")),
     "KL explodes, OpenRLHF": Case(
         openrlhf(lambda n: 0.3 * 1.14**n), "names of OpenRLHF's trainer", "kl_explodes", steps=(15, 25),
-        unsaid=(*OPTIONS_OF_OTHERS, "before the first update")),
+        unsaid=(*OF_OTHERS, "before the first update")),
     "KL explodes, reward falls": Case(
         state(trl(range(1, 121), kl=exploding, entropy=None, reward=lambda n: (0.3 + 0.003 * n if n < 60 else max(0.05, 0.48 - 0.012 * (n - 60))) + 0.03 * wave(n))),
         TRL_TITLE, "kl_explodes", steps=(70, 95), follows=frozenset({"reward_fell"}), words=("(since step 8",)),
@@ -215,7 +197,7 @@ CASES = {
     "entropy collapses, SkyRL": Case(
         csv(["trainer/global_step", "reward/avg_raw_reward", "policy/raw_grad_norm", "policy/policy_entropy", "policy/policy_lr"],
             [[n, 0.25 + 0.02 * wave(n), 0.1, 0.8 * 0.9**n, 1e-6] for n in range(1, 51)]),
-        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35), unsaid=OPTIONS_OF_OTHERS),
+        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35), unsaid=OF_OTHERS),
     "gradient 0, and nobody knows of the groups": Case(
         verl_jsonl(verl_rows(range(1, 41), **{"actor/grad_norm": 0.0})), "names of verl's trainer", "no_gradient",
         follows=frozenset({"reward_flat"}), unsaid=("three times",)),
@@ -249,7 +231,7 @@ CASES = {
     "slime's norm of three thousand millions": Case(
         ("ray.log", "\n".join(f"step {n}: " + str({"train/loss": 0.1, "train/pg_loss": 0.1, "train/entropy_loss": 0.5, "train/kl_loss": 1e-4,
          "train/train_rollout_logprob_abs_diff": 0.03, "train/grad_norm": 3e9, "train/lr-pg_0": 1e-7, "train/step": n}) for n in (1, 28))),
-        "names of slime's trainer", "gradient_huge", words=("28 steps:", "3e+09", "rollout/raw_reward"), unsaid=OPTIONS_OF_OTHERS),
+        "names of slime's trainer", "gradient_huge", words=("28 steps:", "3e+09", "rollout/raw_reward"), unsaid=OF_OTHERS),
     "pairs of a name and a value": Case(
         ("note.txt", "completions/mean_length: 300   completions/clipped_ratio: 1   limit: 300 tokens\nreward: 0   frac_reward_zero_std: 1   loss: 0   grad_norm: 0"),
         TRL_TITLE, "never_ends", follows=frozenset({"nothing_earned"})),
@@ -296,140 +278,65 @@ def test_the_cause_comes_first_in_the_words_of_whose_log_it_is(case, written):
     assert not [words for words in case.unsaid if words in body], text
 
 
-def test_what_follows_has_no_cause_of_its_own(written):
-    found = diagnose(written(CASES["NaN in verl's console"].log))
-    ((first, effects), *_) = found.causes
-    assert {effect.follows for effect in effects} == {"not_finite"} and not first.follows
-    text = str(found)
-    assert "What follows from it:\n    Reward has fallen from 0.5 to −1" in text
-    assert effects[0].usually not in text and effects[0].usually not in found._repr_html_()
-    assert found._repr_html_().count("<li") == len(found)
-    assert "1 warning, 1 note" in found.summary
-
-
-def test_a_finding_that_began_before_a_number_was_not_finite_is_a_cause_of_its_own(written):
-    log = state(trl(range(1, 61), reward=from_step(20, 0.4, 0.05), grad_norm=from_step(45, 0.8, NAN)))
-    causes = [cause.rule for cause, _ in diagnose(written(log)).causes]
-    assert causes[:2] == ["not_finite", "reward_fell"]
+def steps_of(run, column="reward"):
+    """Return the steps of a log with a number of each."""
+    return [(row["step"], row.get(column)) for row in run.rows]
 
 
 def test_steps_that_were_made_twice_hold_as_they_were_made_later(written):
     run = import_run(written(state(resumed(0.25))))
-    reward = {row["step"]: row["reward"] for row in run.rows}
-    assert list(reward) == list(range(1, 91)) and reward[40] > 0.4 and reward[45] < 0.3
+    reward = dict(steps_of(run))
+    assert list(reward) == list(range(1, 91)) and reward[40] > 0.4 and reward[41] < 0.3 and reward[45] < 0.3
     assert [note for note in run.notes if "Resumed at step 41" in note]
 
 
 def test_a_late_line_of_an_evaluation_undoes_no_step(written):
-    rows = [(n, {"critic/rewards/mean": 0.1 * n}) for n in (1, 2, 3)] + [
-        (2, {"val-core/gsm8k/acc/mean@1": 0.5}),
-        (4, {"critic/rewards/mean": 0.4}),
-    ]
-    run = import_run(written(verl_jsonl(rows)))
-    assert [row["reward"] for row in run.rows] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    late = (2, {"val-core/gsm8k/acc/mean@1": 0.5})
+    first, last = ([(n, {"critic/rewards/mean": n / 8}) for n in steps] for steps in ((1, 2, 3), (4,)))
+    run = import_run(written(verl_jsonl([*first, late, *last])))
+    assert steps_of(run) == [(n, n / 8) for n in (1, 2, 3, 4)]
     assert run.rows[1]["held_out_accuracy"] == 0.5 and not run.notes
 
 
-def test_a_console_of_a_resumed_run_of_trl_counts_from_where_its_epoch_goes_back(written):
-    lines = [{"loss": 0.1, "reward": 0.1 * n, "epoch": 0.5 * n} for n in (1, 2, 3, 4)]
-    lines += [{"loss": 0.1, "reward": -0.1 * n, "epoch": 0.5 * n} for n in (3, 4, 5)]
-    run = import_run(written(("train.log", "\n".join(map(str, lines)))))
-    assert [(row["step"], row["reward"]) for row in run.rows] == [
-        (1, pytest.approx(0.1)), (2, pytest.approx(0.2)), (3, pytest.approx(-0.3)), (4, pytest.approx(-0.4)), (5, pytest.approx(-0.5))]  # fmt: skip
-
-
-NAMED = {
-    "trl": "reward", "trl-dpo": "rewards/margins", "trl-ppo": "loss/value_avg", "trl-rloo": "objective/scores", "verl": "critic/rewards/mean",
-    "slime": "rollout/raw_reward", "openrlhf": "policy_loss", "skyrl": "reward/avg_raw_reward", "nemo-rl": "approx_entropy", "ms-swift": "entropy/mean",
+# what was printed, and its steps with their rewards
+PRINTED = {
+    "resumed where the epoch goes back": (
+        [{"loss": 0.1, "reward": reward, "epoch": 0.5 * abs(reward)} for reward in (1, 2, 3, 4, -3, -4, -5)],
+        [(1, 1), (2, 2), (3, -3), (4, -4), (5, -5)],
+    ),
+    "OpenRLHF's step before it": (
+        [f"(PPOTrainer pid=1) x] \x1b[32m✨ Global step {n}: {{'policy_loss': 0.1, 'reward': {n}}}" for n in (3, 4)],
+        [(3, 3), (4, 4)],
+    ),
+    "a configuration": (
+        ["{'learning_rate': 1e-06, 'beta': 0.04}", "{'loss': 0.1, 'reward': 0.5, 'learning_rate': 1e-6}", "{'eval_loss': 0.3}"],
+        [(1, 0.5)],
+    ),
+    "a dictionary that was cut off": (["{'loss': 0.1, 'reward': 5,", "{'loss': 0.2, 'reward': 7,", "'kl': 1}"], [(1, 5), (2, 7)]),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_what_was_printed_has_its_steps(name, written):
+    lines, steps = PRINTED[name]
+    assert steps_of(import_run(written(("a.log", "\n".join(map(str, lines)))))) == steps
 
 
 @pytest.mark.parametrize("source", WRITERS)
 def test_a_log_with_all_names_of_a_program_is_that_program_s(source, written):
     names = dict.fromkeys(WRITERS[source].names, 0.5)
-    assert NAMED[source] in names
     run = import_run(written(("history.jsonl", json.dumps({"_step": 1, **names}))))
     assert run.source == source and f"names of {WRITERS[source].title}" in diagnose(run).summary
-
-
-def test_a_metric_that_most_name_alike_is_read_whoever_wrote_it(written):
-    run = import_run(written(("a.jsonl", json.dumps({"step": 3, "reward": 0.5, "grad_norm": NAN, "my/own": 1}))))
-    assert run.rows[0]["reward"] == 0.5 and math.isnan(run.rows[0]["grad_norm"]) and run.others == ("my/own",)
-
-
-def test_what_openrlhf_prints_has_its_step_before_it(written):
-    lines = [
-        f"(PPOTrainer pid=1) INFO x] \x1b[32m✨ Global step {n}: {{'policy_loss': 0.1, 'reward': {n / 10}, 'kl': 0.01}}"
-        for n in (3, 4)
-    ]
-    run = import_run(written(("ray.log", "\n".join(lines))))
-    assert run.source == "openrlhf" and [(row["step"], row["reward"]) for row in run.rows] == [(3, 0.3), (4, 0.4)]
-
-
-def test_a_configuration_that_is_printed_is_no_step(written):
-    lines = [
-        "{'learning_rate': 1e-06, 'beta': 0.04, 'max_steps': 10}",
-        "{'loss': 0.1, 'reward': 0.5, 'learning_rate': 1e-6}",
-        "{'eval_loss': 0.3, 'eval_rewards/accuracy/mean': 0.4}",
-    ]
-    (only,) = import_run(written(("a.log", "\n".join(lines)))).rows
-    assert only == {"step": 1, "loss": 0.1, "reward": 0.5, "lr": 1e-6, "held_out_accuracy": 0.4}
-
-
-def test_a_dictionary_that_was_cut_off_is_a_row_of_its_own(written):
-    run = import_run(written(("a.log", "{'loss': 0.1, 'reward': 0.5,\n{'loss': 0.2, 'reward': 0.7,\n'kl': 0.1}\n")))
-    assert [(row["reward"], row.get("kl")) for row in run.rows] == [(0.5, None), (0.7, 0.1)]
-
-
-def test_a_loss_that_was_no_number_in_between_is_no_measurement(written):
-    log = state(trl(range(1, 30), grad_norm=lambda n: NAN if n == 9 else 0.8))
-    assert "nan_measured" not in {finding.rule for finding in diagnose(written(log))}
-
-
-def test_a_file_without_known_names_is_answered_with_the_file_to_take(rlviz, written):
-    refused = rlviz("diagnose", written(("out.log", "step 1 loss: 3\nstep 2 loss is 2\n")))
-    said = " ".join(refused.stderr.split())
-    assert (
-        refused.exit_code == 2 and "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl" in said
-    )
-
-
-def test_an_imported_run_is_inspected_without_tokens(rlviz, written, tmp_path):
-    path = written(CASES["KL explodes, reward falls"].log)
-    import_run(path, tmp_path / "run")
-    seen = inspect_run(tmp_path / "run")
-    assert seen.caption.startswith("Step 120 of 120. TRL's GRPOTrainer or RLOOTrainer: reward ")
-    assert seen.caption.endswith("Its log was imported, and tokens were not logged.")
-    assert "entropy" not in seen.caption and "lacks step" not in seen.caption
-    assert seen.run["at"] == list(range(1, 121)) and seen.run["tokens"] == []
-    seen.go(step=60)
-    assert seen.step == 60 and seen.data["runs"][0]["groups"] == []
-    result = rlviz("inspect", tmp_path / "run", "--out", tmp_path / "page.html")
-    assert result.exit_code == 0 and "tokens were not logged" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_a_run_that_was_logged_now_and_then_lacks_no_step(written, tmp_path):
-    import_run(written(CASES["solved in ten rows"].log), tmp_path / "run")
-    assert "lacks" not in inspect_run(tmp_path / "run").caption
 
 
 LONG = 400_000
 HOSTILE = {
     "a word without end": ("a.log", "step:1 - " + "a" * LONG),
-    "words without end": ("a.log", "step:1 - " + "a.b/" * (LONG // 4) + ":x"),
     "steps in a row": ("a.log", "step:" * (LONG // 5)),
     "quotes": ("a.log", "{" + "'" * LONG + "}"),
-    "names in quotes": ("a.log", "{" + "'a': " * (LONG // 5) + "}"),
     "digits": ("a.log", "{'loss': " + "1" * LONG),
-    "digits of a step": ("a.log", "step:" + "1" * LONG + " - critic/rewards/mean:1"),
-    "brackets": ("a.log", "{'loss': " + "[" * LONG),
-    "white space": ("a.log", "Step | reward\n" + " " * LONG + "|"),
-    "bars": ("a.txt", "|" * LONG + "\n" + "|" * LONG),
     "a name without end": ("a.jsonl", json.dumps({"step": 1, "data": {"rewards/" + "accuracy" * (LONG // 8): 1.0}})),
-    "colours": ("a.log", "\x1b[" * (LONG // 2) + "step:1 - x"),
-    "broken dictionaries": ("a.log", "{'a': 1,\n" * (LONG // 10)),
     "a dictionary without end": ("a.log", "{\n" + "'a': 1,\n" * (LONG // 10)),
-    "names and blanks": ("a.log", "loss: reward= " * (LONG // 14)),
     "an integer without end": ("a.jsonl", '{"step": 1, "data": {"reward": ' + "9" * 400 + "}}"),
     "deep JSON": ("a.json", "[" * LONG),
     "a long cell": ("a.csv", "Step,reward\n1," + "x" * LONG),
@@ -437,24 +344,10 @@ HOSTILE = {
     "a step beyond reason": ("a.csv", "Step,reward\n1e300,1"),
     "too many cells": ("a.csv", "Step,reward\n" + ",".join("1" * 1000)),
     "a key that is a list": ("a.log", "{[1, 2]: 3, 'x': 1}"),
-    "NUL": ("a.csv", "Step,reward\n1,\0"),
-    "two points": ("a.log", "step:1 - critic/score:1.2.3.4"),
-    "a text in place of rows": ("a.json", '{"log_history": [1, "x", null]}'),
-    "a list in place of a row": ("a.jsonl", "[1, 2]"),
-    "numbers in place of a row": ("a.jsonl", "17"),
     "points of nothing": ("tag-reward.json", "[[1, null, 2]]"),
     "bytes": ("a.csv", "\udce9\udcff,Step\n1,2"),
 }
-PYTHON_WORDS = (
-    "Traceback",
-    "substring not found",
-    "could not convert",
-    "recursion",
-    "unhashable",
-    "NoneType",
-    "Exceeds the limit",
-    "field larger",
-)
+PYTHON = "Traceback", "substring", "could not convert", "recursion", "unhashable", "NoneType", "Exceeds", "field larger"
 
 
 @pytest.mark.parametrize("log", HOSTILE.values(), ids=HOSTILE)
@@ -465,5 +358,5 @@ def test_what_is_no_log_is_refused_at_once_in_a_sentence(log, tmp_path):
         import_run(tmp_path / log[0])
     except ValueError as error:
         said = str(error)
-        assert log[0] in said and len(said) < 1000 and not [words for words in PYTHON_WORDS if words in said]
+        assert log[0] in said and len(said) < 1000 and not [words for words in PYTHON if words in said]
     assert time.process_time() - begun < 2

@@ -8,7 +8,7 @@ from rlviz.pictures.base import new_figure
 from rlviz.runs.arms import plot_arms
 from rlviz.runs.comparison import plot_comparison
 from rlviz.runs.critic import plot_values
-from rlviz.runs.learning import OF_HACKING, looks, plot_hacking
+from rlviz.runs.learning import OF_HACKING, plot_hacking
 from rlviz.study import Comparison
 
 
@@ -80,11 +80,6 @@ def test_a_comparison_has_a_graph_for_each_contender_beside_the_first_and_where_
     assert words_of(ends.get_yticklabels()) == names
 
 
-@pytest.mark.parametrize("kind", ["marker", "color"])
-def test_contenders_differ_in_grey(kind):
-    assert len({(looks(index)["linestyle"], looks(index)[kind]) for index in range(11)}) == 11
-
-
 # --- what a critic says ---
 
 RIGHT = (["4", "#", "end"], [0.3, 0.7, 0.6], 1.0)
@@ -110,19 +105,12 @@ def test_each_answer_has_its_values_before_its_tokens_and_its_score_after_the_la
     assert len({of_label(right.get_lines())[name].get_marker() for name in ("critic's V", "score")}) == 2
 
 
-@pytest.mark.parametrize(("score", "values"), [(3.0, [0.3, -0.2]), (0.0, [2.5, -1.5])])
-def test_all_answers_have_one_scale_that_holds_every_value(score, values):
-    figure = plot_values({"wrong": (WRONG[0], values, score), "right": RIGHT})
-    (limits,) = {ax.get_ylim() for ax in figure.axes}
-    assert limits[0] <= min(*values, score) and limits[1] >= max(*values, score, 1.0)
-
-
 # --- is a learned reward hacked? ---
 
 STEPS = 40
 
 
-def history(shift=0.0, *, learned=True, accuracies=(0.5, 0.25)):
+def history(shift=0.0, accuracies=(0.5, 0.25)):
     """Forty steps in which every number rises by the step, from a place of its own."""
     steps = np.arange(1, STEPS + 1)
     held_out = [None] * STEPS
@@ -132,7 +120,7 @@ def history(shift=0.0, *, learned=True, accuracies=(0.5, 0.25)):
             "step": steps,
             "reward": steps / 10 - 1 + shift,
             "held_out_accuracy": held_out,
-            "reward_agreement": 0.9 - steps / 100 + shift if learned else [None] * STEPS,
+            "reward_agreement": 0.9 - steps / 100 + shift,
             "kl": steps / 10 + shift,
             "response_length": 5 + steps / 10 + shift,
             "repetition": steps / 100 + shift,
@@ -184,47 +172,6 @@ def test_a_single_spike_is_no_signal():
     spiky.loc[spiky["step"] == 20, "kl"] = 500.0
     (line,) = lines_of(hacking({"hacked": [spiky]})["kl"])
     assert points(line)[20] == pytest.approx(2.1)  # the five values round step 20 are 1.8, 1.9, 500, 2.1, 2.2
-
-
-def test_a_run_on_a_rule_has_no_learned_reward_to_show():
-    axes = hacking({"rule": [history(learned=False)], "hacked": [history()]})
-    counts = {column: len(lines_of(ax)) for column, ax in axes.items()}
-    assert counts == {column: 1 if column in ("reward", "reward_agreement") else 2 for column in OF_HACKING}
-    # the one that is there keeps its colour and marker
-    shown, reference = lines_of(axes["reward"])[0], lines_of(axes["kl"])[1]
-    assert (shown.get_color(), shown.get_marker()) == (reference.get_color(), reference.get_marker())
-
-
-def test_seeds_of_unequal_length_and_steps_without_a_measurement_are_drawn():
-    short, gaps = history(0.02).head(30), history()
-    gaps.loc[gaps["step"] > 10, "reward_agreement"] = np.nan
-    axes = hacking({"hacked": [gaps, short]})
-    (line,) = lines_of(axes["kl"])
-    assert line.get_ydata()[-1] == pytest.approx(3.9)  # the last three values of the one that is left: 3.8, 3.9, 4.0
-    (line,) = lines_of(axes["reward_agreement"])
-    assert max(line.get_xdata()) == 30 and np.isfinite(line.get_ydata()).all()
-
-
-def test_settings_differ_in_grey_and_are_named():
-    figure = plot_hacking(FOUR)
-    for column, ax in zip(OF_HACKING, figure.axes, strict=True):
-        kinds = [(line.get_linestyle(), line.get_marker()) for line in lines_of(ax)]
-        assert len(kinds) == 4 and all(len(set(kind)) == 4 for kind in zip(*kinds, strict=True))
-        # markers of two lines do not stand on each other where the lines run together
-        if column != "held_out_accuracy":
-            assert len({line.get_markevery()[0] for line in lines_of(ax)}) == 4
-        assert ax.get_xlabel() == "step" and ax.get_ylabel()
-    assert words_of(figure.legends[0].get_texts()) == [f"{name} (2 seeds)" for name in FOUR]
-
-
-def test_limits_hold_what_is_drawn():
-    axes = hacking({"hacked": [history()]})
-    assert axes["held_out_accuracy"].get_ylim() == axes["reward_agreement"].get_ylim() == (0, 1.02)
-    assert axes["kl"].get_yscale() == "log" and axes["kl"].get_ylim() == (0.005, 10)
-    for column in ("response_length", "repetition"):
-        low, high = axes[column].get_ylim()
-        assert low == 0 and high >= max(lines_of(axes[column])[0].get_ydata())
-    assert hacking({"far": [history().assign(kl=lambda run: 100 * run["kl"])]})["kl"].get_ylim()[1] > 390
 
 
 # --- all of them ---

@@ -43,27 +43,18 @@ def rewards(records):
     return [record.reward for record in records]
 
 
-def test_a_script_sees_the_records_and_no_picture(monkeypatch):
-    monkeypatch.setattr(module, "display", None)
-    assert rewards(watch(train("chain", "grpo", TINY))) == rewards(train("chain", "grpo", TINY))
-
-
-def test_the_runs_of_a_cell_share_a_picture(notebook):
+def test_the_runs_of_a_cell_share_a_picture(notebook, monkeypatch):
     shell, shown = notebook
     first = rewards(watch(train("chain", "grpo", TINY), name="one", of=3))
     (picture,) = shown
-    assert picture.data["r0_reward"] == first
     assert picture.caption.startswith("Run 1 of 3 (one), step 3 of 3, about ")
-    second = []
-    for record in watch(train("chain", "dapo", TINY), of=3):
-        second.append(record.reward)
-        assert f"Run 2 of 3 (DAPO), step {record.step} of 3, about" in picture.caption
-    assert shown == [picture]
-    assert picture.data["r0_reward"] == first
-    assert picture.data["r1_reward"] == second
+    second = rewards(watch(train("chain", "dapo", TINY), of=3))
+    assert shown == [picture] and [picture.data[f"r{number}_reward"] for number in (0, 1)] == [first, second]
     shell.execution_count = 2
     list(watch(train("chain", "grpo", TINY)))
     assert len(shown) == 2 and " left" not in shown[1].caption
+    monkeypatch.setattr(module, "get_ipython", lambda: None)  # in a script: the same records, and no picture
+    assert rewards(watch(train("chain", "grpo", TINY))) == first and len(shown) == 2
 
 
 def test_the_time_left_counts_the_runs_to_come(notebook, monkeypatch):
