@@ -20,7 +20,7 @@ import rlviz
 import rlviz.algorithms
 from rlviz.page.names import FIELD, Names
 from rlviz.page.paper import shown
-from rlviz.page.picture import Beside, Choice, Draws, Mark, Panel, Rule, Slider, Span, Tokens
+from rlviz.page.picture import Beside, Choice, Draws, Line, Mark, Panel, Rule, Slider, Span, Tokens
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.explore import Explorer
 from rlviz.pictures.idea import Idea, keys_of
@@ -194,6 +194,8 @@ def is_seen(panel: Panel, mark: Mark, names: Names) -> bool:
     x, where, on, *ends = np.broadcast_arrays(
         names.array(mark.x), names.array(mark.where or 1.0), names.array(getattr(mark, "on", 1.0)), *ends
     )
+    if isinstance(mark, Line) and len(x) == 2:  # its ends may lie outside, and what is between them inside
+        x, where, on, *ends = (np.linspace(*one, 99) for one in (x, where, on, *ends))
     feet, tops = np.minimum.reduce(ends), np.maximum.reduce(ends)
     inside = (x >= limits["x"][0]) & (x <= limits["x"][1]) & (where != 0) & (on != 0)
     if not hasattr(mark, "on"):
