@@ -176,7 +176,9 @@ def explorer(name: str, picture: Picture, curve: Callable[..., Curve], **how: An
     def explore(*args: Any, **kwargs: Any) -> Explorer:
         from rlviz.pictures.explore import Explorer
 
-        return Explorer(idea, idea.signature.bind(*args, **kwargs).arguments)
+        known = {name: value for name, value in kwargs.items() if name in idea.signature.parameters}
+        bound = idea.signature.bind(*args, **known).arguments
+        return Explorer(idea, {**bound, **kwargs})  # which refuses a name that is no argument
 
     explore.__name__ = explore.__qualname__ = f"explore_{name}"
     explore.__doc__ = f"Return an `Explorer`: {picture.title}\n\n{arguments_in_words(idea)}"

@@ -29,7 +29,8 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
 
     Raises ValueError for no explorers, for what is none, and for another number of titles.
     """
-    if not explorers or not all(isinstance(one, Explorer) for one in explorers):
+    is_list = isinstance(explorers, Sequence) and len(explorers) > 0
+    if not is_list or not all(isinstance(one, Explorer) for one in explorers):
         raise ValueError(
             f"explorers must be a list such as [explore_clip(GRPO), explore_clip(DCPO)]; got {shown(explorers)}"
         )

@@ -27,10 +27,10 @@ of 88 %), and at least of the smallest size of interest (and of the claimed one,
 - else **not seen at this scale**.
 
 The smallest effect of interest stands in the experiment's file, and was fixed before the trials shown; settings and \
-measures were chosen after earlier trials, some with other outcomes. A picture has a row for each measured part: a dot per \
-seed, the mean ± two standard errors, in units of the smallest effect of interest. A seed of a table is a mean of its \
-replicas, and most transformers of an experiment begin at one checkpoint. Parts are neither independent nor of equal weight: \
-their number says how much was looked at, and no more."""
+measures were chosen after earlier trials, some with other outcomes. A picture has a row for each part with a number; of a \
+measured one a dot per seed and the mean ± two standard errors, in units of the smallest effect of interest. A seed of a \
+table is a mean of its replicas, and most transformers of an experiment begin at one checkpoint. Parts are neither \
+independent nor of equal weight: their number says how much was looked at, and no more."""
 
 
 @dataclass(frozen=True)

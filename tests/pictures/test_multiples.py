@@ -50,7 +50,7 @@ def test_without_titles_a_column_is_called_by_its_setting():
 
 
 def test_what_is_no_list_of_explorers_is_refused():
-    for wrong in ([], [GRPO]):
+    for wrong in ([], [GRPO], FOUR[0]):  # one alone is no list
         with pytest.raises(ValueError, match="explorers must be a list"):
             small_multiples(wrong)
     with pytest.raises(ValueError, match=r"titles must be 2.*got 1"):

@@ -146,7 +146,7 @@ def test_groups_of_one_are_refused_by_all_that_compare_in_a_group():
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_an_explorer_refuses_what_a_control_cannot_be(name):
     idea = find_explorer(name).idea
-    refused(lambda: Explorer(idea, {"no_such": 1}), "'no_such' is no argument", "there are")
+    refused(lambda: find_explorer(name)(no_such=1), "'no_such' is no argument", "there are")
     if idea.algorithms is not None:
         refused(lambda: find_explorer(name)("grpo"), "algorithm must be an algorithm, such as GRPO", "got 'grpo'")
     for control_name, control in idea.controls.items():
