@@ -16,7 +16,7 @@ from jupyter_client.manager import start_new_kernel
 from PIL import Image
 
 from rlviz.lessons.editions import exercises_of, key_of
-from rlviz.page.widget import STARTED, nearby
+from rlviz.page.widget import STARTED, relative_rows
 from rlviz.pictures.shipped import shipped
 
 ROOT = Path(__file__).parent.parent
@@ -179,6 +179,6 @@ def test_saved_explorers_hold_the_programs_of_today(path):
                 given = json.loads(gzip.decompress(base64.b64decode(packed)))
                 programs, _ = shipped(given["name"])
                 theirs = {name: program for name, program in given["programs"].items() if name in programs}
-                assert theirs == {name: nearby(programs[name]) for name in theirs}
+                assert theirs == {name: relative_rows(programs[name]) for name in theirs}
                 own = set(given["programs"]) - set(programs)  # under the algorithm's own name, not under an id
                 assert own <= set(given["variants"]), f"{given['name']}: {', '.join(own)}"

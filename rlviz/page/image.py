@@ -1,4 +1,4 @@
-"""Figures as PNG files of a quarter of the usual size: at most 256 colours, those that fill an area as they are."""
+"""Figures as small PNG files: at most 256 colours; those that fill an area stay as they are."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def in_palette(data: bytes) -> bytes:
     """
     image = Image.open(io.BytesIO(data))
     pixels = np.asarray(image.convert("RGBA"))
-    kinds, place, count = np.unique(pixels.view(np.uint32), return_inverse=True, return_counts=True)
+    kinds, kind_of, count = np.unique(pixels.view(np.uint32), return_inverse=True, return_counts=True)
     colours = kinds.view(np.uint8).reshape(-1, 4)
     if image.mode == "P" or colours[:, 3].min() < 255:
         return data
     edges = count < FILLS * count.sum()
     colours[edges] = np.rint(colours[edges] / STEP) * STEP
-    few = Image.fromarray(colours[place].reshape(pixels.shape)).convert("RGB")
+    few = Image.fromarray(colours[kind_of].reshape(pixels.shape)).convert("RGB")
     texts = PngInfo()
     for name, text in image.info.items():
         if isinstance(name, str) and isinstance(text, str):

@@ -1,4 +1,4 @@
-"""kernels.c → kernels.wasm, by the compiler that the package ziglang brings: `python -m rlviz.page.kernels`."""
+"""Compile kernels.c to kernels.wasm, by the compiler that the package ziglang brings: `python -m rlviz.page.kernels`."""
 
 from __future__ import annotations
 

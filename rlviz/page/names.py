@@ -1,4 +1,4 @@
-"""What the names in a picture stand for at one setting: controls, data, texts, and what the curve computes."""
+"""The values of a picture's names at one setting: controls, data, texts and the curve's outputs, as numbers and in texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 class Names:
-    """The values of a picture's names, asked for as arrays, as numbers, as conditions and in texts."""
+    """The values of a picture's names, as arrays, as numbers, as conditions and in texts."""
 
     def __init__(self, picture: Picture, values: Mapping[str, Any], *parts: Mapping[str, Any]) -> None:
         """values: of the controls; parts: data, texts and outputs, of which a later one hides an earlier one."""
@@ -26,7 +26,7 @@ class Names:
             if isinstance(control, Choice):
                 known |= {f"{name}={option}": float(option == values[name]) for option in control.options}
         for part in (values, *parts):
-            known |= {name: _plain(value) for name, value in part.items()}
+            known |= {name: v.detach().numpy() if hasattr(v, "detach") else v for name, v in part.items()}
         self.known = known
 
     def __contains__(self, name: str) -> bool:
@@ -63,23 +63,20 @@ class Names:
 
     def fill(self, text: str) -> str:
         """Return a text with its {names} filled in."""
-        return FIELD.sub(self._field, text)
 
-    def _field(self, found: re.Match[str]) -> str:
-        value = self.known.get(found[1], found[0])
-        if isinstance(value, str):
-            return value
-        if isinstance(value, list | tuple):
-            return ", ".join(map(str, value))
-        return formatted(self.one(found[1]), found[2] or "g")
+        def field(match: re.Match[str]) -> str:
+            value = self.known.get(match[1], match[0])
+            if isinstance(value, str):
+                return value
+            if isinstance(value, list | tuple):
+                return ", ".join(map(str, value))
+            return formatted(self.one(match[1]), match[2] or "g")
+
+        return FIELD.sub(field, text)
 
     def conclude(self, sentences: tuple[Say, ...]) -> str:
         """Return the first of the sentences that holds; an empty text where none does."""
-        return next((self.fill(one.text) for one in sentences if self.holds(one.when)), "")
-
-
-def _plain(value: Any) -> Any:
-    return value.detach().numpy() if hasattr(value, "detach") else value
+        return next((self.fill(sentence.text) for sentence in sentences if self.holds(sentence.when)), "")
 
 
 def formatted(value: float, spec: str) -> str:
@@ -99,18 +96,22 @@ def formatted(value: float, spec: str) -> str:
 
 
 def uniform(shape: tuple[int, ...], of: int, seed: int) -> Array:
-    """Return numbers in [0, 1) by a hash of their places, row by row, `of` places a row; run.js makes the same."""
+    """Return numbers in [0, 1) by a hash of their indices, row by row, `of` indices a row; run.js makes the same."""
+    return _hash(_indices(shape, of), seed).reshape(shape)
+
+
+def _indices(shape: tuple[int, ...], of: int) -> NDArray[np.uint64]:
     row, column = np.divmod(np.arange(math.prod(shape), dtype=np.uint64), np.uint64(shape[-1]))
-    return _hash(row * np.uint64(of) + column, seed).reshape(shape)
+    return row * np.uint64(of) + column
 
 
-def _hash(place: NDArray[np.uint64], seed: int) -> Array:
-    whole = np.uint64(0xFFFFFFFF)
-    h = (place ^ np.uint64(seed * 0x9E3779B9 & 0xFFFFFFFF)) * np.uint64(0x85EBCA6B) & whole
+def _hash(index: NDArray[np.uint64], seed: int) -> Array:
+    word = np.uint64(0xFFFFFFFF)
+    h = (index ^ np.uint64(seed * 0x9E3779B9 & 0xFFFFFFFF)) * np.uint64(0x85EBCA6B) & word
     h ^= h >> np.uint64(13)
-    h = h * np.uint64(0xC2B2AE35) & whole
+    h = h * np.uint64(0xC2B2AE35) & word
     h ^= h >> np.uint64(16)
-    h = h * np.uint64(0x27D4EB2F) & whole
+    h = h * np.uint64(0x27D4EB2F) & word
     h ^= h >> np.uint64(15)
     return h / 4294967296.0
 
@@ -121,7 +122,7 @@ def drawn(draws: Draws, values: Mapping[str, Any]) -> Array:
     of = draws.of or shape[-1]
     if draws.kind == "uniform":
         return uniform(shape, of, draws.seed)
-    row, column = np.divmod(np.arange(math.prod(shape), dtype=np.uint64), np.uint64(shape[-1]))
-    place = np.uint64(2) * (row * np.uint64(of) + column)
-    radius = np.sqrt(-2 * np.log(1 - _hash(place, draws.seed)))
-    return (radius * np.cos(2 * np.pi * _hash(place + np.uint64(1), draws.seed))).reshape(shape)
+    # Box and Muller's: a radius and an angle from two hashes.
+    index = np.uint64(2) * _indices(shape, of)
+    radius = np.sqrt(-2 * np.log(1 - _hash(index, draws.seed)))
+    return (radius * np.cos(2 * np.pi * _hash(index + np.uint64(1), draws.seed))).reshape(shape)

@@ -18,22 +18,8 @@ from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from rlviz.page.names import Names, formatted
-from rlviz.page.picture import (
-    Area,
-    Bars,
-    Cells,
-    Line,
-    Mark,
-    Panel,
-    Picture,
-    Points,
-    Rule,
-    Runs,
-    Span,
-    Text,
-    Tokens,
-)
-from rlviz.page.style import COLOURS, TEXT, new_figure
+from rlviz.page.picture import Area, Bars, Cells, Line, Mark, Panel, Picture, Points, Rule, Runs, Span, Text, Tokens
+from rlviz.page.style import COLOURS, TEXT, new_figure, plain
 
 SHADES = LinearSegmentedColormap.from_list("less and more", ["#E69F00", "#f4f4f4", "#56B4E9"])
 CORNERS = {"nw": (0.015, 0.96, "left", "top"), "ne": (0.985, 0.96, "right", "top")}
@@ -46,7 +32,7 @@ SHAPES = {"_": "_", "x": "x", "o": "o", "D": "D", "s": "s", "^": "^", "v": "v", 
 def draw(
     picture: Picture, names: Names, figure: Figure | SubFigure | None = None, *, setting: str = ""
 ) -> Figure | SubFigure:
-    """Return the picture at one setting, as a figure of its own with its title, or in the one given, which has none.
+    """Return the picture at one setting: as a new figure with its title, or drawn into `figure` without one.
 
     setting: what is on show, in one small line under the title.
     """
@@ -77,7 +63,7 @@ def _headed(title: str, setting: str, width: float, height: float) -> Figure:
     y = 0.05
     for line, size, weight, colour in words:
         style: dict[str, Any] = {"fontsize": size, "fontweight": weight, "color": colour, "va": "top"}
-        figure.text(0.012, 1 - y / (height + head), line.replace("$", r"\$"), **style)
+        figure.text(0.012, 1 - y / (height + head), plain(line), **style)
         y += 1.4 * size / 72
     return figure
 
@@ -104,28 +90,29 @@ def _tall(column: Sequence[Panel]) -> float:
 
 def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     """Draw one panel into axes, with its key below it."""
-    title = names.fill(panel.title).replace("$", r"\$")
-    ax.set_title(fill(title, max(20, round(12 * _inches(ax)[0]))), fontsize=TEXT + 1)  # 12 letters an inch
+    letters = max(20, round(12 * _inches(ax)[0]))  # of a line: 12 an inch
+    ax.set_title(fill(plain(names.fill(panel.title)), letters), fontsize=TEXT + 1)
     bare = [side for side, axis in (("bottom", panel.x), ("left", panel.y)) if axis.ticks is None]
     ax.spines[["top", "right", *bare]].set_visible(False)
     ax.tick_params(labelsize=TEXT - 1)
     for along in ("x", "y"):
         _axis(ax, along, panel, names)
-    for mark in panel.marks:
-        if shown(mark, names):
-            DRAW[type(mark)](ax, mark, names, _look(mark, names))
-    _name_ends(ax, [mark for mark in panel.marks if mark.direct and shown(mark, names)], names)
-    named: dict[str, Any] = {}
+    marks = [mark for mark in panel.marks if is_visible(mark, names)]
+    for mark in marks:
+        DRAW[type(mark)](ax, mark, names, _look(mark, names))
+    _label_directly(ax, [mark for mark in marks if mark.direct], names)
+    # The key below has each label once, also where several marks share it.
+    handles: dict[str, Any] = {}
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-        named.setdefault(label, handle)
-    if named:
-        where: dict[str, Any] = {
+        handles.setdefault(label, handle)
+    if handles:
+        position: dict[str, Any] = {
             "loc": "upper center",
             "bbox_to_anchor": (0.5, 0),
             "bbox_transform": ax.transAxes + ScaledTranslation(0, -KEY, ax.figure.dpi_scale_trans),
-            "ncols": _columns(list(named), _inches(ax)[0]),
+            "ncols": _columns(list(handles), _inches(ax)[0]),
         }
-        ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)
+        ax.legend(list(handles.values()), list(handles), frameon=False, fontsize=TEXT - 2, **position)
     return ax
 
 
@@ -139,23 +126,25 @@ def _columns(labels: Sequence[str], width: float) -> int:
     return next((columns for columns in (3, 2) if columns <= len(labels) and inches(columns) <= width + 0.5), 1)
 
 
-def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
-    """Write labels that stand in the graph: of lines at their right ends, apart from each other, of others at their places."""
+def _label_directly(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
+    """Write labels into the graph: of lines at their right ends, apart from each other; of rules and stretches beside them."""
     ends: list[Any] = []  # [height, look]
+    bold = {"fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
     upright = [names.one(mark.at) for mark in marks if isinstance(mark, Rule) and mark.axis == "x"]
     for mark in marks:
         look = _look(mark, names)
         if isinstance(mark, Span | Rule) and mark.axis == "x":
-            _name_place(ax, mark, names, look, upright)
+            _label_beside(ax, mark, names, look, upright)
             continue
         if isinstance(mark, Rule):
             x, y = np.array([ax.get_xlim()[1]]), names.array(mark.at)
         else:
             x, y = names.array(mark.x), names.array(mark.y)  # type: ignore[attr-defined]
-        there = np.flatnonzero(np.isfinite(y) & (x <= ax.get_xlim()[1]))
-        if len(there):
-            at = ax.transAxes.inverted().transform(ax.transData.transform((x[there[-1]], y[there[-1]])))
-            ends.append([float(np.clip(at[1], 0, 1)), look])
+        visible = np.flatnonzero(np.isfinite(y) & (x <= ax.get_xlim()[1]))
+        if len(visible):
+            end = ax.transAxes.inverted().transform(ax.transData.transform((x[visible[-1]], y[visible[-1]])))
+            ends.append([float(np.clip(end[1], 0, 1)), look])
+    # Two labels are a line of text apart: first those above give way, then, from the top, those below.
     gap = GAP / _inches(ax)[1]
     ends.sort(key=lambda end: end[0])
     for before, end in pairwise(ends):
@@ -165,13 +154,8 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     longest = max((len(look["label"]) for _, look in ends), default=0) / 9  # inches, nearly
     is_roomy = longest <= 0.5 * _inches(ax)[0]  # of the axes as they are before the layout, which gives way
     for height, look in ends:
-        style: dict[str, Any] = {
-            "color": look["colour"],
-            "fontsize": TEXT - 1,
-            "fontweight": "bold",
-            "va": "center",
-            "path_effects": [withStroke(linewidth=3, foreground="white")],
-        }
+        style: dict[str, Any] = {"color": look["colour"], "path_effects": [withStroke(linewidth=3, foreground="white")]}
+        style |= bold
         if is_roomy:
             ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
         else:  # in the graph, next to the line's end
@@ -179,22 +163,18 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
             ax.text(0.98, aside, look["label"], ha="right", transform=ax.transAxes, **style)
 
 
-def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any], upright: Sequence[float]) -> None:
+def _label_beside(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any], upright: Sequence[float]) -> None:
     """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot.
 
-    upright: where vertical rules with labels stand; of two that are near, each has its label on the far side.
+    upright: the places of vertical rules with labels; of two that are near, each has its label on the far side.
     """
     low, high = ax.get_xlim()
-    style: dict[str, Any] = {
-        "color": look["colour"],
-        "fontsize": TEXT - 1,
-        "fontweight": "bold",
-        "transform": ax.get_xaxis_transform(),
-    }
+    style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
+    style["transform"] = ax.get_xaxis_transform()
     if isinstance(mark, Span):
         start, end = np.clip([names.one(mark.low), names.one(mark.high)], low, high)
         if end > start:
-            ax.text((start + end) / 2, 0.06, look["label"], ha="center", va="center", **style)
+            ax.text((start + end) / 2, 0.06, look["label"], ha="center", **style)
         return
     at, shift = names.one(mark.at), (high - low) / 60
     if low <= at <= high:
@@ -202,7 +182,7 @@ def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, An
         near = [other - at for other in upright if 0 < abs(other - at) < reach]
         on_the_right = max(near) < 0 if near else at < (low + high) / 2
         side: dict[str, Any] = {"x": at + shift, "ha": "left"} if on_the_right else {"x": at - shift, "ha": "right"}
-        ax.text(y=0.96, s=look["label"], va="center", **side, **style)
+        ax.text(y=0.96, s=look["label"], **side, **style)
 
 
 def _inches(ax: Axes) -> tuple[float, float]:
@@ -210,8 +190,8 @@ def _inches(ax: Axes) -> tuple[float, float]:
     return float(ax.bbox.width / ax.figure.dpi), float(ax.bbox.height / ax.figure.dpi)
 
 
-def shown(mark: Mark, names: Names) -> bool:
-    """Return whether a mark is in sight: its condition holds and all its channels are known."""
+def is_visible(mark: Mark, names: Names) -> bool:
+    """Return True if a mark is drawn: its condition holds and all its channels are known."""
     if not names.holds(mark.when):
         return False
     channels = [getattr(mark, name, 0.0) for name in ("x", "y", "low", "high", "on", "at", "value")]
@@ -222,41 +202,40 @@ def _axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
     axis = getattr(panel, along)
     low, high = names.one(axis.low), names.one(axis.high)
     log = names.one(axis.log) != 0
-    getattr(ax, f"set_{along}label")(names.fill(axis.label).replace("$", r"\$"), fontsize=TEXT)
+    getattr(ax, f"set_{along}label")(plain(names.fill(axis.label)), fontsize=TEXT)
     if log:
         getattr(ax, f"set_{along}scale")("log")
         getattr(ax, f"{along}axis").set_minor_locator(NullLocator())
     words = names.words(axis.names) if axis.names else []
     many = 3 if along == "y" and panel.tall < LOW else 5
-    places = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many, whole=axis.whole)
+    ticks = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many, is_integer=axis.whole)
     slack = 1e-9 * (abs(low) + abs(high))
-    there = [place for place in places if low - slack <= place <= high + slack] if axis.ticks is not None else []
-    getattr(ax, f"set_{along}ticks")(
-        there, [words[round(place) - 1] if words else formatted(place, "g") for place in there]
-    )
+    ticks = [tick for tick in ticks if low - slack <= tick <= high + slack] if axis.ticks is not None else []
+    labels = [words[round(tick) - 1] if words else formatted(tick, "g") for tick in ticks]
+    getattr(ax, f"set_{along}ticks")(ticks, labels)
     getattr(ax, f"set_{along}lim")(low, high)
 
 
-def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5, whole: bool = False) -> list[float]:
+def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5, is_integer: bool = False) -> list[float]:
     """Return round numbers on an axis, about so many, as a page has them; on a log axis powers of ten, or 1, 2, 5 of few."""
     if log:
         start, end = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
         every = max(1, math.ceil((end - start + 1) / (many + 2)))
         few = end - start < 2
         powers = range(start - 1 if few else start, end + 1, every)
-        made = [float(f"{k}e{power}") for power in powers for k in ((1, 2, 5) if few else (1,))]
-        return [tick for tick in made if low * 0.999999 <= tick <= high * 1.000001]
+        ticks = [float(f"{k}e{power}") for power in powers for k in ((1, 2, 5) if few else (1,))]
+        return [tick for tick in ticks if low * 0.999999 <= tick <= high * 1.000001]
     raw = (high - low) / many
-    power = 10.0 ** max(math.floor(math.log10(raw)), 0 if whole else -math.inf)
+    power = 10.0 ** max(math.floor(math.log10(raw)), 0 if is_integer else -math.inf)
     steps = (k * power for k in (1, 2, 2.5, 5, 10))
-    step = next(one for one in steps if one >= raw * 0.999 and not (whole and one % 1))
-    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    return [float(f"{place * step:.12g}") for place in places]
+    step = next(size for size in steps if size >= raw * 0.999 and not (is_integer and size % 1))
+    multiples = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{multiple * step:.12g}") for multiple in multiples]
 
 
 def _look(mark: Mark, names: Names) -> dict[str, Any]:
     usual = "grey" if isinstance(mark, Runs | Span | Rule) else "ink" if isinstance(mark, Text) else "blue"
-    label = names.fill(mark.label).replace("$", r"\$") if mark.label else None
+    label = plain(names.fill(mark.label)) if mark.label else None
     return {"colour": COLOURS[mark.colour or usual], "label": label, "key": None if mark.direct else label}
 
 
@@ -264,8 +243,8 @@ def _dashes(dash: str) -> Any:
     return (0, tuple(float(length) / 2 for length in dash.split())) if dash else "-"
 
 
-def _kept(mark: Mark, names: Names, *channels: Any) -> list[Any]:
-    """Return channels as arrays of one length, those of their elements that `where` lets in."""
+def _selected(mark: Mark, names: Names, *channels: Any) -> list[Any]:
+    """Return channels as arrays of one length, of the elements at which the mark's `where` is not 0."""
     arrays = np.broadcast_arrays(*(names.array(channel) for channel in channels))
     if not mark.where:
         return list(arrays)
@@ -282,20 +261,14 @@ def _line(ax: Axes, mark: Line, names: Names, look: Mapping[str, Any]) -> None:
 
 
 def _area(ax: Axes, mark: Area, names: Names, look: Mapping[str, Any]) -> None:
-    x, low, high = _kept(mark, names, mark.x, mark.low, mark.high)
+    x, low, high = _selected(mark, names, mark.x, mark.low, mark.high)
     ax.fill_between(x, low, high, color=look["colour"], alpha=0.25, linewidth=0, label=look["key"])
 
 
 def _runs(ax: Axes, mark: Runs, names: Names, look: Mapping[str, Any]) -> None:
     x, on = names.array(mark.x), names.array(mark.on)
-    hatch: dict[str, Any] = {
-        "facecolor": "none",
-        "edgecolor": look["colour"],
-        "hatch": "//",
-        "linewidth": 0,
-        "label": look["key"],
-    }
-    ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), **hatch)
+    hatch: dict[str, Any] = {"facecolor": "none", "edgecolor": look["colour"], "hatch": "//", "linewidth": 0}
+    ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), label=look["key"], **hatch)
 
 
 def _span(ax: Axes, mark: Span, names: Names, look: Mapping[str, Any]) -> None:
@@ -315,19 +288,15 @@ def _rule(ax: Axes, mark: Rule, names: Names, look: Mapping[str, Any]) -> None:
 
 
 def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
-    x, y, base, width = _kept(mark, names, mark.x, mark.y, mark.base, mark.width)
-    solid = mark.fill == "solid"
-    style = {
-        "facecolor": look["colour"] if solid else "none",
-        "edgecolor": look["colour"],
-        "alpha": 0.8 if solid else 1,
-    }
-    hatch = "///" if mark.fill == "hatch" else None
-    ax.bar(x, y - base, width, bottom=base, hatch=hatch, label=look["key"], **style)
+    x, y, base, width = _selected(mark, names, mark.x, mark.y, mark.base, mark.width)
+    style: dict[str, Any] = {"facecolor": "none", "edgecolor": look["colour"], "alpha": 1, "label": look["key"]}
+    if mark.fill == "solid":
+        style |= {"facecolor": look["colour"], "alpha": 0.8}
+    ax.bar(x, y - base, width, bottom=base, hatch="///" if mark.fill == "hatch" else None, **style)
 
 
 def _points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> None:
-    x, y = _kept(mark, names, mark.x, mark.y)
+    x, y = _selected(mark, names, mark.x, mark.y)
     style = {"marker": SHAPES[mark.shape], "markersize": mark.size, "markeredgewidth": 2, "color": look["colour"]}
     face = "white" if mark.fill == "none" else look["colour"]
     ax.plot(x, y, linestyle="none", markerfacecolor=face, label=look["key"], **style)
@@ -337,17 +306,15 @@ def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
     style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "zorder": 5}
     if mark.corner:
         x, y, ha, va = CORNERS[mark.corner]
-        words = names.fill(mark.text).replace("$", r"\$")
-        ax.text(x, y, words, ha=ha, va=va, transform=ax.transAxes, style="italic", **style)
+        ax.text(x, y, plain(names.fill(mark.text)), ha=ha, va=va, transform=ax.transAxes, style="italic", **style)
         return
     sides = {"left": "right", "right": "left", "middle": "center"}
-    every = names.words(mark.text) if mark.text in names else [names.fill(mark.text)]
-    xs, ys = np.broadcast_arrays(names.array(mark.x), names.array(mark.y))
-    every = every * len(xs) if len(every) == 1 else every
-    keep = np.broadcast_to(names.array(mark.where) if mark.where else 1.0, xs.shape)
-    for x, y, word, kept in zip(xs, ys, every, keep, strict=True):
-        if kept and np.isfinite(x) and np.isfinite(y):
-            ax.text(x, y, word.replace("$", r"\$"), ha=sides[mark.side], va="center", **style)
+    words = names.words(mark.text) if mark.text in names else [names.fill(mark.text)]
+    xs, ys, wheres = np.broadcast_arrays(*map(names.array, (mark.x, mark.y, mark.where or 1.0)))
+    words = words * len(xs) if len(words) == 1 else words
+    for x, y, word, where in zip(xs, ys, words, wheres, strict=True):
+        if where and np.isfinite(x) and np.isfinite(y):
+            ax.text(x, y, plain(word), ha=sides[mark.side], va="center", **style)
 
 
 def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None:
@@ -355,8 +322,8 @@ def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None
     text = names.words(mark.text) if mark.text else None
     hatch = names.array(mark.hatch) if mark.hatch else None
     channels = np.broadcast_arrays(*(names.array(c) for c in (mark.x, mark.y, mark.value, mark.where or 1.0)))
-    for i, (x, y, value, there) in enumerate(zip(*channels, strict=True)):
-        if not there:
+    for i, (x, y, value, where) in enumerate(zip(*channels, strict=True)):
+        if not where:
             continue
         box: dict[str, Any] = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
         ax.add_patch(Rectangle(**box, facecolor=SHADES(0.5 + 0.5 * np.nan_to_num(value) / reach), edgecolor="white"))
@@ -376,11 +343,8 @@ def _tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> No
     chosen = round(names.one(mark.chosen)) if mark.chosen else -1
     at = 0.0
     for i, (word, value) in enumerate(zip(names.words(mark.text), values, strict=True)):
-        box: dict[str, Any] = {
-            "facecolor": SHADES(0.5 + 0.5 * value),
-            "edgecolor": "black" if i == chosen else "none",
-            "pad": 4,
-        }
+        edge = "black" if i == chosen else "none"
+        box: dict[str, Any] = {"facecolor": SHADES(0.5 + 0.5 * value), "edgecolor": edge, "pad": 4}
         ax.text(at, 0.5, word, transform=ax.transAxes, family="monospace", fontsize=TEXT, bbox=box)
         at += 0.02 + 0.018 * len(word)
 

@@ -22,7 +22,7 @@ COLOURS = ("blue", "vermilion", "green", "purple", "grey", "ink")
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What all marks have.
+    """The fields of every mark.
 
     colour: one of COLOURS. label: what it is called, at its end where `direct`, else in the key below its panel; `{name}` in it
     is filled in. when: see the module. where: of the elements of its channels, those that are not 0. drag: the control that a
@@ -274,24 +274,24 @@ class Picture:
         return [mark for panel in self.panels for mark in panel.marks]
 
     def channels(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the names that marks and axes read: where each stands, and when it is there."""
+        """Yield the names that marks and axes read, (name, who reads it, the condition of its mark)."""
         for panel in self.panels:
-            readers: list[tuple[Axis | Mark, str]] = [(panel.x, ""), (panel.y, "")]
-            for one, when in [*readers, *((mark, mark.when) for mark in panel.marks)]:
-                for each in fields(one):
-                    value = getattr(one, each.name)
-                    if isinstance(value, str) and value and each.type == "Channel":
-                        yield value, f"{type(one).__name__}'s {each.name}", when
+            readers: list[Axis | Mark] = [panel.x, panel.y, *panel.marks]
+            for reader in readers:
+                for field_ in fields(reader):
+                    value = getattr(reader, field_.name)
+                    if isinstance(value, str) and value and field_.type == "Channel":
+                        yield value, f"{type(reader).__name__}'s {field_.name}", getattr(reader, "when", "")
 
 
 def to_json(value: Any) -> Any:
     """Return a picture, or a part of it, as what json.dumps takes: defaults left out, marks and controls with their names."""
     if is_dataclass(value) and not isinstance(value, type):
-        own = {f.name: to_json(getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != f.default}
-        named = isinstance(value, Mark | Slider | Choice | Beside | Draws)
-        return {"is": type(value).__name__, **own} if named else own
+        set_ = {f.name: to_json(getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != f.default}
+        is_named = isinstance(value, Mark | Slider | Choice | Beside | Draws)
+        return {"is": type(value).__name__, **set_} if is_named else set_
     if isinstance(value, Mapping):
-        return {str(key): to_json(each) for key, each in value.items()}
+        return {str(key): to_json(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [to_json(each) for each in value]
+        return [to_json(part) for part in value]
     return value

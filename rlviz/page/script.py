@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "runs", "site"))
+FOLDERS = tuple(Path(__file__).parent.parent / name for name in ("page", "runs", "site"))
 IMPORT = re.compile(r"^import .* from \"\./[\w.]+\";\n", re.MULTILINE)
 COMMENT = re.compile(r"^[ \t]*(//[^\n]*|/\*\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
 EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)
@@ -15,11 +15,11 @@ EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)
 
 def script(name: str) -> Path:
     """Return where the file NAME.js is."""
-    return next(path for place in PLACES if (path := place / f"{name}.js").is_file())
+    return next(path for folder in FOLDERS if (path := folder / f"{name}.js").is_file())
 
 
 def _text(name: str) -> str:
-    """Return a file without its imports and its comments, after its style as the constant NAME_CSS, if it asks for one.
+    """Return a file without imports and comments, after its style as the constant NAME_CSS, if it reads one.
 
     A saved notebook has it once for each picture, so what only its readers need stays out.
     """

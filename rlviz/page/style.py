@@ -41,26 +41,25 @@ class DescribedFigure(Figure):
 
     def alt(self) -> str:
         """Return each graph's title, what is drawn against what, and the names in its legend; of a drawing, the words in it."""
-        shown = [ax for ax in self.axes if ax.get_visible() and (ax.get_title() or ax.get_xlabel() or ax.get_ylabel())]
-        if not shown:
+        graphs = [ax for ax in self.axes if ax.get_visible() and (ax.get_title() or ax.get_xlabel() or ax.get_ylabel())]
+        if not graphs:
             words = "; ".join(text.get_text() for ax in self.axes for text in ax.texts)
             return f"A drawing: {' '.join(words.split())}."
-        return " ".join([f"{len(shown)} graph{'s' * (len(shown) != 1)}.", *map(_words, shown)])
+        sentences = [f"{len(graphs)} graph{'s' * (len(graphs) != 1)}."]
+        for ax in graphs:
+            x, y = ax.get_xlabel(), ax.get_ylabel()
+            names = dict.fromkeys(name for name in ax.get_legend_handles_labels()[1] if name)
+            parts = [ax.get_title(), f"{y} against {x}" if x and y else x or y, ", ".join(names)]
+            sentences.append(" ".join(": ".join(filter(None, parts)).replace(r"\$", "$").split()) + ".")
+        return " ".join(sentences)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
         data = {"text/plain": self.alt(), "image/png": base64.b64encode(png(self)).decode()}
         return data, {"image/png": {"alt": data["text/plain"]}}
 
 
-def _words(ax: Axes) -> str:
-    against = f"{ax.get_ylabel()} against {ax.get_xlabel()}" if ax.get_ylabel() and ax.get_xlabel() else ax.get_xlabel()
-    names = list(dict.fromkeys(name for name in ax.get_legend_handles_labels()[1] if name))
-    told = [part for part in (ax.get_title(), against or ax.get_ylabel(), ", ".join(names)) if part]
-    return " ".join(": ".join(told).replace(r"\$", "$").split()) + "."
-
-
 def new_figure(width: float, height: float, *, dpi: int = 100) -> Figure:
-    """Return a Figure of this size in inches that pyplot does not know of, so nothing keeps it alive or shows it twice."""
+    """Return a Figure of this size in inches that pyplot does not know of, so that nothing keeps it alive or shows it twice."""
     return DescribedFigure(figsize=(width, height), dpi=dpi, layout="constrained")
 
 

@@ -9,7 +9,7 @@ export async function render({ model, el }) {
   const host = {
     ask(key, values) {
       turn += 1;
-      model.set("asked", { turn, key, values });
+      model.set("request", { turn, key, values });
       model.save_changes();
       return new Promise((answer) => waiting.set(turn, answer));
     },
@@ -18,17 +18,17 @@ export async function render({ model, el }) {
       model.save_changes();
     },
   };
-  model.on("change:answered", () => {
-    const answered = model.get("answered");
-    waiting.get(answered.turn)?.(answered);
-    waiting.delete(answered.turn);
+  model.on("change:reply", () => {
+    const reply = model.get("reply");
+    waiting.get(reply.turn)?.(reply);
+    waiting.delete(reply.turn);
   });
   let picture;
   async function open() {
-    const packed = model.get("packed"), given = await unpack(packed);
+    const packed = model.get("packed"), payload = await unpack(packed);
     if (packed !== model.get("packed")) return; // another one came meanwhile
-    const values = { ...given.values, ...model.get("values") }, data = { ...given.data, ...model.get("data") };
-    picture = mount(el, { ...given, values, data }, host);
+    const values = { ...payload.values, ...model.get("values") }, data = { ...payload.data, ...model.get("data") };
+    picture = mount(el, { ...payload, values, data }, host);
   }
   model.on("change:packed", open);
   await open();

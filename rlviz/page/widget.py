@@ -1,4 +1,4 @@
-"""A picture in a notebook and in a page: what is sent to `draw.js`, once, and what comes back when a control is let go."""
+"""Widget and page of a picture: the payload for draw.js, packed HTML that needs no kernel, and the notebook's widget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STARTED = re.compile(
 
 @dataclass(frozen=True)
 class Variant:
-    """What one choice makes of a picture: its program, and the names that come with it.
+    """The part of a picture that depends on one choice: its program, slider ranges, texts and data.
 
     program: a program, or its name among shared ones; None where it cannot be traced, and why says why. numbers: parameter →
     (value, low, high, step) of its slider. texts, data: names of this choice alone.
@@ -42,7 +42,7 @@ class Variant:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-def told(
+def page_payload(
     name: str,
     picture: Picture,
     *,
@@ -57,8 +57,15 @@ def told(
     return {
         "name": name,
         "picture": to_json(replace(picture, data={})),
-        "programs": {key: nearby(program) for key, program in programs.items() if key in used},
-        "variants": {key: _variant(variant) for key, variant in variants.items()},
+        "programs": {key: relative_rows(program) for key, program in programs.items() if key in used},
+        "variants": {
+            key: {
+                **{field: to_json(value) for field, value in vars(variant).items() if value},
+                "program": variant.program,  # also where it is None
+                "data": {name: data_to_json(value) for name, value in variant.data.items()},
+            }
+            for key, variant in variants.items()
+        },
         "family": list(family),
         "values": to_json(values),
         "call": to_json(call),
@@ -66,19 +73,19 @@ def told(
     }
 
 
-def nearby(program: Program) -> Program:
-    """Return a program whose rows name each other by how far back they stand: what two programs share is then one text.
+def relative_rows(program: Program) -> Program:
+    """Return a program whose rows refer to each other by distance, so that what two programs share is one text.
 
     Compressed, a page with all algorithms is a half or a third of what it would be.
     """
 
-    def told(value: Any, row: int) -> Any:
+    def relative(value: Any, row: int) -> Any:
         if isinstance(value, dict):
             return {"r": value["r"] - row} if "r" in value else value
-        return [told(each, row) for each in value] if isinstance(value, list) else value
+        return [relative(part, row) for part in value] if isinstance(value, list) else value
 
     rows = [
-        [op, told(args, row), *({name: told(value, row) for name, value in each.items()} for each in named)]
+        [op, relative(args, row), *({name: relative(value, row) for name, value in words.items()} for words in named)]
         if op not in ("input", "const")
         else [op, args, *named]
         for row, (op, args, *named) in enumerate(program["rows"])
@@ -86,31 +93,20 @@ def nearby(program: Program) -> Program:
     return {"rows": rows, "outputs": program["outputs"]}
 
 
-def _variant(variant: Variant) -> dict[str, Any]:
-    told = {name: to_json(value) for name, value in vars(variant).items() if value}
-    return {
-        **told,
-        "program": variant.program,
-        "data": {name: data_to_json(value) for name, value in variant.data.items()},
-    }
-
-
 def data_to_json(value: Any) -> Any:
     """Return a piece of data as what json.dumps takes: a number, words, a recipe, or an array with its shape."""
     if isinstance(value, Draws):
         return to_json(value)
     if hasattr(value, "shape"):
-        flat = [float(number) for number in value.reshape(-1).tolist()]
-        return {"shape": list(value.shape), "data": [_short(number) for number in flat]}
-    return [finite(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _short(value: float) -> Any:
-    """Return a number as JSON has it, a whole one without its ".0": data may be long."""
-    return int(value) if value.is_integer() and (value or math.copysign(1, value) > 0) else finite(value)
+        numbers = [float(number) for number in value.reshape(-1).tolist()]
+        # a whole number without its ".0", for data may be long; −0.0 would lose its sign
+        short = [int(n) if n.is_integer() and (n or math.copysign(1, n) > 0) else finite(n) for n in numbers]
+        return {"shape": list(value.shape), "data": short}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def finite(value: Any) -> Any:
+    """Return a value as JSON can hold it: NaN and infinities as the words that JavaScript's Number reads."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value).replace("inf", "Infinity").replace("nan", "NaN")
     return value
@@ -131,7 +127,7 @@ def packed_script(files: tuple[str, ...], show: str) -> tuple[str, str]:
     """Return the files of `module` as one script, and it packed, two fifths of its bytes; `load` of packed.js calls `start`."""
     text = module(
         *files,
-        offers=f"const start = (name, packed) => startAt(name, packed, (place, given) => {show}(place, given));",
+        offers=f"const start = (name, packed) => startAt(name, packed, (place, payload) => {show}(place, payload));",
     )
     return text, packed_text(text)
 
@@ -173,42 +169,41 @@ def page(title: str, content: Markup, *, trains: bool = False) -> str:
         element("meta", name="color-scheme", content="light dark"),
         element("link", rel="icon", href="data:,"),
     )
-    whole = element("html", element("head", *head), "\n", element("body", content), lang="en")
-    return joined(Markup("<!doctype html>\n"), whole, "\n")
+    document = element("html", element("head", *head), "\n", element("body", content), lang="en")
+    return joined(Markup("<!doctype html>\n"), document, "\n")
 
 
 class View(anywidget.AnyWidget):
     """A picture whose page computes it: the kernel hears of a control when it is let go, and of nothing while it moves.
 
-    values: of the controls, in both directions. asked, answered: {turn, key, values} of a rule that a page cannot follow, and
+    values: of the controls, in both directions. request, reply: {turn, key, values} of a rule that a page cannot follow, and
     {turn, outputs} or {turn, why}. data: of the picture, where it grows.
     """
 
     _esm = module(*ALONE, "widget", offers="export default { render };")
     packed = traitlets.Unicode().tag(sync=True)
     values = traitlets.Dict().tag(sync=True)
-    asked = traitlets.Dict().tag(sync=True)
-    answered = traitlets.Dict().tag(sync=True)
+    request = traitlets.Dict().tag(sync=True)
+    reply = traitlets.Dict().tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
     twin = traitlets.Bool().tag(sync=True)  # whether an output of its own holds the PNG
 
-    def __init__(self, given: Mapping[str, Any], answer: Callable[[str, Mapping[str, Any]], dict[str, Any]]) -> None:
+    def __init__(self, payload: Mapping[str, Any], answer: Callable[[str, Mapping[str, Any]], dict[str, Any]]) -> None:
         self._answer = answer
-        super().__init__(packed=pack(given), values=dict(given["values"]))
+        super().__init__(packed=pack(payload), values=dict(payload["values"]))
 
-    def give(self, given: Mapping[str, Any]) -> None:
+    def show_payload(self, payload: Mapping[str, Any]) -> None:
         """Show another picture in place of this one."""
-        self.packed = pack(given)
+        self.packed = pack(payload)
 
-    @traitlets.observe("asked")
+    @traitlets.observe("request")
     def _compute(self, change: Any) -> None:
-        asked = change["new"]
-        if asked:
-            self.answered = {"turn": asked["turn"], **self._answer(asked["key"], asked["values"])}
+        if request := change["new"]:
+            self.reply = {"turn": request["turn"], **self._answer(request["key"], request["values"])}
 
 
-def with_twin(bundle: Any, png: bytes, words: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what Jupyter shows of a widget, data and metadata, with a picture and its words for places without a kernel."""
+def with_static_image(bundle: Any, png: bytes, alt: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a widget's data and metadata for Jupyter, with a PNG and its alt text for places without a kernel."""
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-    image = {"text/plain": words, "image/png": base64.b64encode(png).decode()}
-    return {**data, **image}, {**metadata, "image/png": {"alt": words}}
+    image = {"text/plain": alt, "image/png": base64.b64encode(png).decode()}
+    return {**data, **image}, {**metadata, "image/png": {"alt": alt}}

@@ -17,7 +17,7 @@ from rlviz.page.names import Names
 from rlviz.page.paper import draw
 from rlviz.page.picture import Beside, Choice, Slider
 from rlviz.page.tracing import CannotTrace, Curve, Program, evaluate
-from rlviz.page.widget import Variant, View, finite, fragment, pack, told, with_twin
+from rlviz.page.widget import Variant, View, finite, fragment, pack, page_payload, with_static_image
 from rlviz.pictures.arguments import Arguments, call_name, source_of_fixed
 from rlviz.pictures.idea import Idea, keys_of
 from rlviz.pictures.parameters import FAMILY
@@ -53,7 +53,7 @@ class Explorer(View):
             "fixed": self._fixed,
         }
         parts: dict[str, Any] = {"programs": self._programs, "variants": self._variants, "values": values, "call": call}
-        self._given = told(idea.name, picture, family=FAMILY, **parts)
+        self._given = page_payload(idea.name, picture, family=FAMILY, **parts)
         self._picture = picture
         super().__init__(self._given, self._computed)
         self.names()  # a rule of one's own that fails says so here
@@ -223,7 +223,7 @@ class Explorer(View):
         """
         from IPython.display import display
 
-        data, told = with_twin(self._repr_mimebundle_(), self.png, self.alt)
+        data, told = with_static_image(self._repr_mimebundle_(), self.png, self.alt)
         if not os.environ.get("RLVIZ_FROZEN"):
             display(data, metadata=told, raw=True)
             return

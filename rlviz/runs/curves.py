@@ -19,7 +19,7 @@ from rlviz.page.image import png
 from rlviz.page.names import Names
 from rlviz.page.paper import draw
 from rlviz.page.picture import Axis, Line, Mark, Panel, Picture, Points, Rule, Say, Slider, to_json
-from rlviz.page.widget import View, data_to_json, with_twin
+from rlviz.page.widget import View, data_to_json, with_static_image
 from rlviz.types import PairRecord, StepRecord
 
 Records = Sequence[StepRecord] | Sequence[PairRecord]
@@ -259,7 +259,7 @@ class LiveCurves(View):
             self.data = bound
             if looks != self._looks:
                 self._shown, self._looks = picture(series, self._graphs), looks
-                self.give(given(self._shown, bound))
+                self.show_payload(given(self._shown, bound))
 
     @property
     def caption(self) -> str:
@@ -271,4 +271,4 @@ class LiveCurves(View):
         return png(on_paper(self._shown, self.data))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        return with_twin(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
+        return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)

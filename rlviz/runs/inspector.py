@@ -19,7 +19,7 @@ from rlviz.algorithms.describe import from_json, to_json
 from rlviz.markup import Markup, element
 from rlviz.page.image import png
 from rlviz.page.script import module
-from rlviz.page.widget import ALONE, fragment, pack, page, with_twin
+from rlviz.page.widget import ALONE, fragment, pack, page, with_static_image
 from rlviz.runs import curves
 from rlviz.runs.curves import Series
 from rlviz.runs.inspected import StepWriter, strongest, token_steps
@@ -363,7 +363,7 @@ class RunInspector(anywidget.AnyWidget):
             )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        return with_twin(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
+        return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
 
 
 def _with_tokens(record: StepRecord, group: int) -> int:

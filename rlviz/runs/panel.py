@@ -14,7 +14,7 @@ from traitlets import validate
 
 from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
-from rlviz.page.widget import with_twin
+from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
 from rlviz.runs.curves import OF_GROUPS, LiveCurves, Series, points
 from rlviz.settings import TrainSettings
@@ -236,7 +236,7 @@ class TrainingPanel(widgets.VBox):
         return self.curves.png
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        return with_twin(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
+        return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
 
     def _prepare(self) -> None:
         """Begin a new run. Raises before it changes anything when the controls' values do not fit."""

@@ -19,7 +19,7 @@ from matplotlib.text import Text
 import rlviz
 import rlviz.algorithms
 from rlviz.page.names import FIELD, Names
-from rlviz.page.paper import shown
+from rlviz.page.paper import is_visible
 from rlviz.page.picture import Beside, Choice, Draws, Line, Mark, Panel, Rule, Slider, Span, Tokens
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.explore import Explorer
@@ -177,7 +177,7 @@ def read_by(part: Any) -> set[str]:
 
 def is_seen(panel: Panel, mark: Mark, names: Names) -> bool:
     """Return whether a mark has anything inside its panel's axes now."""
-    if not names.holds(panel.when) or not shown(mark, names):
+    if not names.holds(panel.when) or not is_visible(mark, names):
         return False
     limits = {
         along: sorted(names.one(getattr(getattr(panel, along), end)) for end in ("low", "high")) for along in "xy"
