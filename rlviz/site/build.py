@@ -1,4 +1,4 @@
-"""Writes the site: into a folder of its own beside the target, which takes the target's place when it is whole."""
+"""Build the site: in a new folder beside the target, which replaces the target when it is complete."""
 
 from __future__ import annotations
 
@@ -84,6 +84,6 @@ def refuse_foreign(out: Path) -> None:
         known = {MARK, *json.loads(mark.read_text(encoding="utf-8"))} if mark.is_file() else set()
     except (ValueError, TypeError):
         known = set()
-    found = (path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if not path.is_dir())
-    if foreign := [name for name in found if name not in known]:
+    names = (path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if not path.is_dir())
+    if foreign := [name for name in names if name not in known]:
         raise ValueError(f"out must be an empty folder or an earlier site; {out} holds {foreign[0]}, which is neither")

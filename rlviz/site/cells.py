@@ -1,4 +1,4 @@
-"""What a page shows of a notebook's cells: pictures that answer runs that train in it, no words about running cells."""
+"""The cells of a notebook as a page shows them: live pictures, runs that train in the page, no words about running cells."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def show_in_page(notebook: Any, name: PurePosixPath) -> list[File]:
     notebook.cells = [cell for cell in notebook.cells if not (is_lesson and "imports" in _tags(cell))]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = _told(cell.source, name)
+            cell.source = _page_text(cell.source, name)
         elif cell.cell_type == "code":
             undone = is_lesson and "exercise" in _tags(cell)
             cell.outputs = [] if undone else list(_outputs(cell, name, root, pictures))
@@ -62,39 +62,44 @@ def _tags(cell: Any) -> Sequence[str]:
     return tags
 
 
-def _told(text: str, name: PurePosixPath) -> str:
+def _page_text(text: str, name: PurePosixPath) -> str:
+    """Return a lesson's text in a page's words. Raises ValueError where it still tells its reader to run a cell."""
     for before, after in WORDS.items():
         text = text.replace(before, after)
-    if found := RUNNING.search(text):
-        raise ValueError(
-            f"{name}: a page runs no cells, and its text says {found[0]!r}; give the page's words in WORDS"
-        )
+    if match := RUNNING.search(text):
+        words = f"its text says {match[0]!r}; give the page's words in WORDS"
+        raise ValueError(f"{name}: a page runs no cells, and {words}")
     return text
 
 
 def _outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]) -> Iterator[Any]:
     """Yield what a page shows below a cell; PNGs join `pictures`."""
-    if (asked := _asked(cell.source)) is not None:
-        yield _html(_training(*asked, root))
+    if (panel := _panel_arguments(cell.source)) is not None:
+        yield _html(_training(*panel, root))
         return
     saved = list(cell.outputs)
     while saved:
         output = saved.pop(0)
         content = output.get("data", {})
-        said = content.get("text/plain", "")
+        text = content.get("text/plain", "")
         if explorer := _explorer(content.get("text/html", "")):
-            twin = saved.pop(0) if saved and saved[0].get("data", {}).keys() >= {"image/png"} else None
-            image = [_image(twin, name, pictures)] if twin else []
+            # The next output is the picture's own PNG, which stands in its place until the script runs.
+            image = []
+            if saved and "image/png" in saved[0].get("data", {}):
+                twin = saved.pop(0)
+                path, width, height = _png_file(twin, name, pictures)
+                alt = html.unescape(twin.data["text/plain"])
+                image = [element("img", src=path, alt=alt, width=width, height=height)]
             yield _html(data(explorer[1], *image, data_picture=explorer[0]))
         elif "image/png" in content:
-            path, width, height = _kept(output, name, pictures)
-            given = output.metadata.get("image/png", {})
-            alt = {} if said.startswith(FIGURE) else {"alt": html.unescape(said)}
-            output.metadata["image/png"] = {"width": width, "height": height, **given, **alt}
+            path, width, height = _png_file(output, name, pictures)
+            metadata = output.metadata.get("image/png", {})
+            described = {} if text.startswith(FIGURE) else {"alt": html.unescape(text)}
+            output.metadata["image/png"] = {"width": width, "height": height, **metadata, **described}
             output.metadata["filenames"] = {"image/png": path}
             yield output
-        elif UNPREDICTED in said:
-            yield nbformat.v4.new_output("stream", text=said.replace(UNPREDICTED, "The run says"))
+        elif UNPREDICTED in text:
+            yield nbformat.v4.new_output("stream", text=text.replace(UNPREDICTED, "The run says"))
         else:
             if "text" in output:
                 output.text = output.text.replace(UNPREDICTED, "The run says")
@@ -105,21 +110,16 @@ def _html(markup: Markup) -> Any:
     return nbformat.v4.new_output("display_data", {"text/html": markup})
 
 
-def _explorer(shown: str) -> tuple[str, str] | None:
-    """Return the name of the picture that a saved output shows and what it is made of, packed; None where it shows no picture."""
-    if found := STARTED.search(shown):
-        told = json.loads(gzip.decompress(base64.b64decode(found[2])))
-        return (told["name"], found[2]) if "picture" in told else None
+def _explorer(text: str) -> tuple[str, str] | None:
+    """Return the name and the packed data of the picture in a saved output's HTML; None where it shows no picture."""
+    if match := STARTED.search(text):
+        payload = json.loads(gzip.decompress(base64.b64decode(match[2])))
+        return (payload["name"], match[2]) if "picture" in payload else None
     return None
 
 
-def _image(output: Any, name: PurePosixPath, pictures: list[File]) -> Markup:
-    path, width, height = _kept(output, name, pictures)
-    return element("img", src=path, alt=html.unescape(output.data["text/plain"]), width=width, height=height)
-
-
-def _kept(output: Any, name: PurePosixPath, pictures: list[File]) -> tuple[str, int, int]:
-    """Keep a PNG as a file beside the page; return its address there, and its width and height."""
+def _png_file(output: Any, name: PurePosixPath, pictures: list[File]) -> tuple[str, int, int]:
+    """Add an output's PNG to `pictures` as a file beside the page; return its address there, and its width and height."""
     content = base64.b64decode(output.data["image/png"])
     path = PurePosixPath(name.stem, f"{len(pictures) + 1}.png")
     pictures.append(File(f"course/{name.parent / path}", content))
@@ -127,7 +127,7 @@ def _kept(output: Any, name: PurePosixPath, pictures: list[File]) -> tuple[str, 
     return str(path), width, height
 
 
-def _asked(source: str) -> tuple[str, dict[str, Any]] | None:
+def _panel_arguments(source: str) -> tuple[str, dict[str, Any]] | None:
     """Return the task and the settings of the training panel that a cell ends with; None where it ends with none."""
     if PANEL not in source:
         return None
@@ -136,19 +136,19 @@ def _asked(source: str) -> tuple[str, dict[str, Any]] | None:
     if not (isinstance(call, ast.Call) and ast.unparse(call.func) == PANEL):
         return None
     task = str(ast.literal_eval(call.args[0])) if call.args else "chain"
-    given = next((word.value for word in call.keywords if word.arg == "settings"), None)
-    words = given.keywords if isinstance(given, ast.Call) else []
+    settings = next((word.value for word in call.keywords if word.arg == "settings"), None)
+    words = settings.keywords if isinstance(settings, ast.Call) else []
     return task, {str(word.arg): ast.literal_eval(word.value) for word in words}
 
 
 def _training(task: str, settings: dict[str, Any], root: str) -> Markup:
     """Return the run in the page that stands for a training panel: its task and settings, and its GRPO without a KL term."""
-    told = playground.given(task=task)
-    own = told["numbers"][GRPO.name]
+    payload = playground.given(task=task)
+    numbers = payload["numbers"][GRPO.name]
     for name, value in {"beta": 0, **settings}.items():
-        if name in own:
-            own[name] = value
-        elif name in told["controls"]:
-            told["controls"][name]["value"] = value
+        if name in numbers:
+            numbers[name] = value
+        elif name in payload["controls"]:
+            payload["controls"][name]["value"] = value
     caption = element("p", "The model trains where JavaScript runs.")
-    return data(pack(told), caption, data_playground=f"{root}training/", data_waits=WAITS)
+    return data(pack(payload), caption, data_playground=f"{root}training/", data_waits=WAITS)

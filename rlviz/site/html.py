@@ -18,6 +18,7 @@ NAVIGATION = {
     "Lessons": "course/index.html",
     "Verdicts": "course/experiments/verdicts.html",
 }
+FOOTER = "Everything on these pages is a file beside them: no server, no tracking. Made by "
 INLINE = re.compile(r"<script(?P<named>[^>]*)>(?P<text>.*?)</script>", re.S)
 
 
@@ -40,24 +41,19 @@ def policy(body: str, *, trains: bool = False) -> str:
 
     A lesson's outputs bring scripts that `element` did not make here. trains: see `content_policy`.
     """
-    scripts = [
-        found["text"] for found in INLINE.finditer(body) if "src=" not in found["named"] and DATA not in found["named"]
-    ]
+    inline = [(match["named"], match["text"]) for match in INLINE.finditer(body)]
+    scripts = [text for attributes, text in inline if "src=" not in attributes and DATA not in attributes]
     return content_policy(map(script_hash, scripts), files=True, trains=trains)
 
 
 def page(path: str, title: str, *body: Markup, language: str = "en", trains: bool = False) -> File:
     """Return a page. path: from the site's folder. language: of its body, as HTML names it. trains: see `policy`."""
     root = "../" * path.count("/")
-    within = path.partition("/")[0]
+    # A page that the navigation does not list belongs to the index of its folder.
+    current = path if path in NAVIGATION.values() else f"{path.partition('/')[0]}/index.html"
     links = [
-        element(
-            "a",
-            name,
-            href=root + NAVIGATION[name],
-            **({"aria_current": "page"} if _is_here(NAVIGATION[name], path, within) else {}),
-        )
-        for name in NAVIGATION
+        element("a", name, href=root + target, **({"aria_current": "page"} if target == current else {}))
+        for name, target in NAVIGATION.items()
     ]
     main = joined(*body)
     head = element(
@@ -77,12 +73,7 @@ def page(path: str, title: str, *body: Markup, language: str = "en", trains: boo
         element("a", "To the content", href="#main", class_="skip"),
         element("header", element("nav", *links, _search(root), aria_label="The site")),
         element("main", main, id="main", tabindex="-1"),
-        element(
-            "footer",
-            "Everything on these pages is a file beside them: no server, no tracking. Made by ",
-            element("code", "rlviz site"),
-            ".",
-        ),
+        element("footer", FOOTER, element("code", "rlviz site"), "."),
     )
     return File(path, f"<!doctype html>\n{element('html', head, frame, lang=language)}\n")
 
@@ -103,14 +94,8 @@ def _search(root: str) -> Markup:
         spellcheck="false",
         enterkeyhint="go",
     )
-    found = element("div", id="found", role="listbox", aria_label="What was found", hidden="")
-    return element("div", field, element("p", role="status"), found, role="search", class_="search", data_search=root)
-
-
-def _is_here(target: str, path: str, within: str) -> bool:
-    if path in NAVIGATION.values():
-        return target == path
-    return target.endswith("/index.html") and target.partition("/")[0] == within
+    results = element("div", id="found", role="listbox", aria_label="What was found", hidden="")
+    return element("div", field, element("p", role="status"), results, role="search", class_="search", data_search=root)
 
 
 def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlencode
@@ -19,7 +19,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from rlviz.algorithms import find_algorithm
 from rlviz.markup import Markup, element
 from rlviz.pictures.catalogue import find_explorer
-from rlviz.runs.rules import RULES, Rule
+from rlviz.runs.rules import RULES
 from rlviz.site.cells import show_in_page
 from rlviz.site.html import File, page, scrolling
 from rlviz.site.verdicts import TITLE, verdicts_page
@@ -40,10 +40,10 @@ FOLD = "⟦code {}⟧"  # around code that is folded; nbconvert lets no <details
 def formula(tex: str, *, block: bool) -> Markup:
     """Return a formula as MathML, which browsers draw themselves; its source where it has what the converter does not know."""
     try:
-        made = convert(tex.strip(), display="block" if block else "inline")
+        mathml = convert(tex.strip(), display="block" if block else "inline")
     except Exception:  # the converter raises whatever its parser stumbles over
-        made = LEFT_OVER[0]
-    return element("code", tex) if any(sign in made for sign in LEFT_OVER) else Markup(made)
+        mathml = LEFT_OVER[0]
+    return element("code", tex) if any(sign in mathml for sign in LEFT_OVER) else Markup(mathml)
 
 
 WAYS = (  # who reads; the lessons' numbers in order; why these
@@ -70,32 +70,32 @@ def heading_anchor(heading: str) -> str:
     return html.unescape(re.sub("<[^>]*>", "", heading)).replace(" ", "-")
 
 
-def row_anchor(row: str, taken: set[str]) -> str:
+def row_anchor(row: str, earlier: set[str]) -> str:
     """Return the id of a table's row, in HTML or in Markdown: its first name in code that no row before has; "" without one.
 
-    taken: the ids of the rows before, to which this one is added.
+    earlier: the ids of the rows before, to which this one is added.
     """
-    name = next((name for name in FIELD.findall(row) if name not in taken), "")
-    taken.add(name)
+    name = next((name for name in FIELD.findall(row) if name not in earlier), "")
+    earlier.add(name)
     return name
 
 
 class _Renderer(IPythonRenderer):
-    """Markdown as HTML. here: the folder, in the course, of the text. whole: whether it is a page, whose rows get ids."""
+    """Markdown as HTML. here: the folder, in the course, of the text. is_page: whether the rows of its tables get ids."""
 
     def __init__(
-        self, course: Path, here: PurePosixPath, linked: set[PurePosixPath], *, whole: bool = False, **given: Any
+        self, course: Path, here: PurePosixPath, linked: set[PurePosixPath], *, is_page: bool = False, **options: Any
     ) -> None:
-        super().__init__(escape=False, **given)
+        super().__init__(escape=False, **options)
         self._course, self._here, self._linked = course, here, linked
-        self._whole, self._rows = whole, set[str]()
+        self._is_page, self._rows = is_page, set[str]()
 
     def heading(self, text: str, level: int, **_: Any) -> str:
         """Return a heading that can be linked to; nbconvert's own link within it is an <a> that no browser takes for closed."""
         return element(f"h{level}", Markup(text), id=heading_anchor(text))
 
     def table_row(self, text: str) -> str:
-        name = row_anchor(text, self._rows) if self._whole else ""
+        name = row_anchor(text, self._rows) if self._is_page else ""
         return element("tr", Markup(text), **({"id": name} if name else {}))
 
     def table(self, text: str) -> str:
@@ -143,12 +143,11 @@ class Exporter(HTMLExporter):
 
     @pass_context
     def markdown2html(self, context: Any, source: str) -> str:
-        given = context.get("cell", {}).get("attachments", {})
-        return self.markdown(source, attachments=given)
+        return self.markdown(source, attachments=context.get("cell", {}).get("attachments", {}))
 
-    def markdown(self, source: str, **given: Any) -> str:
+    def markdown(self, source: str, **options: Any) -> str:
         """Return a text in Markdown as HTML."""
-        renderer = _Renderer(self._course, self.here, self._linked, **given)
+        renderer = _Renderer(self._course, self.here, self._linked, **options)
         return str(MarkdownWithMath(renderer=renderer).render(source))
 
     def register_filter(self, name: str, jinja_filter: Any) -> Any:
@@ -156,11 +155,11 @@ class Exporter(HTMLExporter):
         if name != "highlight_code":
             return super().register_filter(name, jinja_filter)
 
-        def folded(source: str, *given: Any, metadata: Any = None, **named: Any) -> str:
-            shown = jinja_filter(source, *given, metadata=metadata, **named)
+        def folded(source: str, *args: Any, metadata: Any = None, **named: Any) -> str:
+            code = jinja_filter(source, *args, metadata=metadata, **named)
             if self.here.parts or "exercise" in (metadata or {}).get("tags", ()):
-                return str(shown)
-            return f"{FOLD.format(len(source.splitlines()))}{shown}{FOLD.format('')}"
+                return str(code)
+            return f"{FOLD.format(len(source.splitlines()))}{code}{FOLD.format('')}"
 
         return super().register_filter(name, folded)
 
@@ -208,38 +207,33 @@ def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
     for who, numbers, why in WAYS:
         steps = [name for number in numbers for name in lessons if name.name.startswith(f"{number}_")]
         links = [element("a", name.stem[:2], href=str(name.with_suffix(".html")), title=titles[name]) for name in steps]
-        yield element("p", element("b", who), ": ", *_between(links, " → "), f". {why}", class_="entry")
+        path = [part for link in links for part in (" → ", link)][1:]
+        yield element("p", element("b", who), ": ", *path, f". {why}", class_="entry")
     yield element("h2", "All lessons")
     for name in lessons:
         solution = PurePosixPath("solutions") / name
-        more = (
-            [" (", element("a", "solutions", href=str(solution.with_suffix(".html"))), ")"]
-            if solution in titles
-            else []
-        )
+        more: list[object] = []
+        if solution in titles:
+            more = [" (", element("a", "solutions", href=str(solution.with_suffix(".html"))), ")"]
         yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), *more, class_="entry")
     texts = [name for name in titles if name.suffix == ".md"]
-    for heading, rest in (
-        ("Glossary, and the experiments behind the claims", [name for name in texts if name.parts[0] != "teaching"]),
-        ("For the teacher", [name for name in texts if name.parts[0] == "teaching"]),
+    for heading, is_for_teacher in (
+        ("Glossary, and the experiments behind the claims", False),
+        ("For the teacher", True),
     ):
-        if rest:
+        listed = [name for name in texts if (name.parts[0] == "teaching") is is_for_teacher]
+        if listed:
             yield element("h2", heading)
-        for name in rest:
+        for name in listed:
             yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), class_="entry")
-
-
-def _between(parts: Sequence[Markup], mark: str) -> Iterator[Markup | str]:
-    for place, part in enumerate(parts):
-        yield from (mark, part) if place else (part,)
 
 
 def _converted(file: Path, exporter: Exporter, name: PurePosixPath) -> tuple[str, str, list[File]]:
     """Return the title of a notebook or a text in Markdown, its HTML, and the pictures that its page shows."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")
-        shown = with_rules(text) if file.stem == SYMPTOMS else text
-        return title_of(text, file), exporter.markdown(shown, whole=True), []
+        source = with_rules(text) if file.stem == SYMPTOMS else text
+        return title_of(text, file), exporter.markdown(source, is_page=True), []
     notebook = nbformat.read(file, as_version=4)
     pictures = show_in_page(notebook, name)
     body, _ = exporter.from_notebook_node(notebook)
@@ -252,41 +246,40 @@ def _converted(file: Path, exporter: Exporter, name: PurePosixPath) -> tuple[str
 
 def with_rules(text: str) -> str:
     """Return the page of symptoms with its entries listed, links to its pictures, and in each what `rlviz diagnose` looks for."""
-    head, *entries = re.split(r"^(?=## )", CALL.sub(_opened, text), flags=re.M)
+    head, *entries = re.split(r"^(?=## )", CALL.sub(_linked_call, text), flags=re.M)
     titles = [entry[3 : entry.index("\n")] for entry in entries]
     parts = [head, " · ".join(f"[{title}](#{heading_anchor(title)})" for title in titles), "\n\n"]
     for entry in entries:
-        said = [_said(rule) for rule in RULES if entry.startswith(f"## {rule.symptom}\n")]
-        parts += [
-            entry.rstrip(),
-            *(["\n- **In a log**, as `rlviz diagnose PATH` says it:", *said] if said else []),
-            "\n\n",
-        ]
+        parts.append(entry.rstrip())
+        rules = [rule for rule in RULES if entry.startswith(f"## {rule.symptom}\n")]
+        if rules:
+            parts.append("\n- **In a log**, as `rlviz diagnose PATH` says it:")
+        for rule in rules:
+            clauses = [clause for clause in rule.where if not clause.because.startswith("told")]
+            conditions = ", ".join(f"`{clause.column}` {clause.words}" for clause in clauses)
+            parts.append(f"\n    - {re.sub(r'{[^}]*}', '…', rule.seen)} *Where {conditions}.*")
+        parts.append("\n\n")
     return "".join(parts)
 
 
-def _opened(call: re.Match[str]) -> str:
-    """Return the call of an explorer as a link to its page, in the state that the call asks for."""
-    made = ast.parse(call[1], mode="eval").body
-    assert isinstance(made, ast.Call)
-    name = ast.unparse(made.func).removeprefix("explore_")
-    values = {str(word.arg): ast.literal_eval(word.value) for word in made.keywords}
-    shown = find_explorer(name)(*(find_algorithm(ast.unparse(one)) for one in made.args), **values).values
+def _linked_call(call: re.Match[str]) -> str:
+    """Return the call of an explorer as a link to its page, at the setting of the call."""
+    node = ast.parse(call[1], mode="eval").body
+    assert isinstance(node, ast.Call)
+    name = ast.unparse(node.func).removeprefix("explore_")
+    values = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+    setting = find_explorer(name)(*(find_algorithm(ast.unparse(one)) for one in node.args), **values).values
     usual = find_explorer(name)().values
-    told = {
+    changed = {
         f"{name}.{key}": ",".join(map(str, value)) if isinstance(value, list) else value
-        for key, value in shown.items()
+        for key, value in setting.items()
         if value != usual[key]
     }
-    address = f"../explorers/{name}.html" + (f"#{urlencode(told)}" if told else "")
+    address = f"../explorers/{name}.html" + (f"#{urlencode(changed)}" if changed else "")
     return element("a", element("code", call[1]), href=address)
 
 
-def _said(rule: Rule) -> str:
-    conditions = [f"`{each.column}` {each.words}" for each in rule.where if not each.because.startswith("told")]
-    return f"\n    - {re.sub(r'{[^}]*}', '…', rule.seen)} *Where {', '.join(conditions)}.*"
-
-
 def title_of(text: str, file: Path) -> str:
-    found = HEADING.search(text)
-    return re.sub(r"[*`$]", "", found[1]) if found else file.stem
+    """Return the first heading of a text, as plain words; the file's name without one."""
+    heading = HEADING.search(text)
+    return re.sub(r"[*`$]", "", heading[1]) if heading else file.stem

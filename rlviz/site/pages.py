@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ READ = (
     "numbers, each of which opens into where it comes from, and below it what other algorithms would have made of the same "
     "token. The address of the page leads back to what you see."
 )
-ASKED = "A run of yours looks wrong? "
+QUESTION = "A run of yours looks wrong? "
 PAPER = re.compile(r"(\d{4}\.\d{5})")
 
 
@@ -77,17 +76,13 @@ def front() -> Iterator[File]:
         ("Lessons", "course/index.html", "The course, to read here or to run, and three ways through it."),
         ("Teach", "teaching.html", "Slides whose pictures can be dragged, and a sheet to print."),
     )
-    without = element(
-        "noscript",
-        element(
-            "p", "The model trains where JavaScript runs. ", element("a", "See a lesson", href="course/index.html")
-        ),
-    )
+    lesson = element("a", "See a lesson", href="course/index.html")
+    without = element("noscript", element("p", "The model trains where JavaScript runs. ", lesson))
     links = [element("li", element("a", name, href=to), element("span", words)) for name, to, words in ways]
     yield page(
         "index.html",
         TITLE,
-        element("p", ASKED, element("a", "Find the symptom", href="course/symptoms.html"), ".", class_="asked"),
+        element("p", QUESTION, element("a", "Find the symptom", href="course/symptoms.html"), ".", class_="asked"),
         element("h1", TITLE),
         joined(data(pack(playground.given(recorded=LINKS)), data_playground="training/"), without),
         element("section", element("h2", "Go on"), element("p", SENTENCE), element("ul", *links, class_="ways")),
@@ -100,8 +95,8 @@ def front() -> Iterator[File]:
 def runs() -> Iterator[File]:
     """A page for each recorded run, and an index of them; what the front page shows is a file beside."""
     entries = (
-        element("li", element("a", one.title, href=f"runs/{name}.html"), element("span", one.look))
-        for name, one in RECORDINGS.items()
+        element("li", element("a", run.title, href=f"runs/{name}.html"), element("span", run.look))
+        for name, run in RECORDINGS.items()
     )
     yield page(
         "runs.html",
@@ -110,20 +105,16 @@ def runs() -> Iterator[File]:
         element("p", "Small models, really trained. Play a run, or go to a step, a response and a token of it."),
         element("ul", *entries, class_="ways"),
     )
-    for name, one in RECORDINGS.items():
+    summary = element("summary", "How to read it, and how it was trained")
+    for name, run in RECORDINGS.items():
         yield page(
             f"runs/{name}.html",
-            one.title,
-            element("h1", one.title),
-            element("p", one.look),
+            run.title,
+            element("h1", run.title),
+            element("p", run.look),
             data(packed(name), data_inspector=name),
             element("noscript", element("p", "The run can be watched where JavaScript runs.")),
-            element(
-                "details",
-                element("summary", "How to read it, and how it was trained"),
-                element("p", READ),
-                _code(one.call),
-            ),
+            element("details", summary, element("p", READ), _code(run.call)),
         )
     for name, _ in playground.RECORDED.values():
         yield File(f"recordings/{name}.js", f'packed["recordings/{name}"]="{packed(name)}";\n')
@@ -143,13 +134,11 @@ def explorers() -> Iterator[File]:
     ]
     index = element("ul", *entries, class_="ways small")
     yield page("explorers/index.html", "Explorers", element("h1", "Explorers"), index)
-    after = dict(pairwise(order))
-    before = {b: a for a, b in after.items()}
-    for name in order:
+    for before, name, after in zip([None, *order], order, [*order[1:], None], strict=False):
         ways = [
-            element("a", words.format(titles[other[name]]), href=f"{other[name]}.html")
-            for words, other in (("← {}", before), ("{} →", after))
-            if name in other
+            element("a", words.format(titles[neighbour]), href=f"{neighbour}.html")
+            for words, neighbour in (("← {}", before), ("{} →", after))
+            if neighbour
         ]
         yield page(
             f"explorers/{name}.html",
@@ -163,13 +152,9 @@ def explorers() -> Iterator[File]:
 
 def _source(text: str) -> Markup:
     """Return where an algorithm is from, each paper a link."""
-    parts = PAPER.split(text)
-    return joined(
-        *(
-            element("a", part, href=f"https://arxiv.org/abs/{part}") if place % 2 else part
-            for place, part in enumerate(parts)
-        )
-    )
+    parts: list[object] = list(PAPER.split(text))
+    parts[1::2] = [element("a", paper, href=f"https://arxiv.org/abs/{paper}") for paper in parts[1::2]]
+    return joined(*parts)
 
 
 def _code(text: str, language: str = "python") -> Markup:
@@ -179,7 +164,6 @@ def _code(text: str, language: str = "python") -> Markup:
 
 def algorithms() -> Iterator[File]:
     """A page for each algorithm, made from its pieces, and the table of the family."""
-    every = (*ALGORITHMS, *RELATIVES)
     yield page(
         "algorithms/index.html",
         "Algorithms",
@@ -189,59 +173,44 @@ def algorithms() -> Iterator[File]:
         element("h2", "Relatives that came later"),
         _family(RELATIVES),
     )
-    for algorithm in every:
+    for algorithm in (*ALGORITHMS, *RELATIVES):
         name = command_name(algorithm)
-        rows = [(row.slot, row.before, row.after, row.why) for row in differences(GRPO, algorithm)]
+        source = ["Source: ", _source(algorithm.source), ". "] if algorithm.source else []
+        differs, marked = [], []
+        if rows := [(row.slot, row.before, row.after, row.why) for row in differences(GRPO, algorithm)]:
+            differs = [element("h2", "What differs from GRPO"), table(("slot", "GRPO", algorithm.name, "why"), rows)]
+            diff = _code(str(show(algorithm, against=GRPO)), "diff")
+            marked = [element("details", element("summary", "Marked against GRPO"), diff)]
         yield page(
             f"algorithms/{name}.html",
             algorithm.name,
             element("h1", algorithm.name),
-            element("p", "Source: ", _source(algorithm.source), ". Models in play: ", ", ".join(algorithm.models), ".")
-            if algorithm.source
-            else element("p", "Models in play: ", ", ".join(algorithm.models), "."),
+            element("p", *source, "Models in play: ", ", ".join(algorithm.models), "."),
             *_mathematics(algorithm),
-            *(
-                [element("h2", "What differs from GRPO"), table(("slot", "GRPO", algorithm.name, "why"), rows)]
-                if rows
-                else []
-            ),
+            *differs,
             element("h2", "On one page"),
             element("p", "Its pieces' own source, as Python that runs: ", element("code", f"rlviz show {name}")),
             _code(str(show(algorithm))),
-            *(
-                [
-                    element(
-                        "details",
-                        element("summary", "Marked against GRPO"),
-                        _code(str(show(algorithm, against=GRPO)), "diff"),
-                    ),
-                ]
-                if rows
-                else []
-            ),
+            *marked,
             element("p", "Train it: ", element("code", f"rlviz train --algorithm {name}")),
         )
 
 
 def _mathematics(algorithm: Algorithm) -> Iterator[Markup]:
     """Return an algorithm's formulas, beside GRPO's where it is another: in each row what differs is underlined."""
-    compared = algorithm is not GRPO
-    shown = formulas(algorithm, against=GRPO if compared else None)
+    is_compared = algorithm is not GRPO
     yield element("h2", "As mathematics")
-    if compared:
-        yield element(
-            "p", "Underlined in colour: what differs from GRPO. ", element("b", "both"), ": the same in the two."
-        )
+    if is_compared:
+        both = element("b", "both")
+        yield element("p", "Underlined in colour: what differs from GRPO. ", both, ": the same in the two.")
     rows = []
-    for slot, name, row in shown.lines():
+    for slot, name, row in formulas(algorithm, against=GRPO if is_compared else None).lines():
         parts = (formula(rf"\displaystyle {part}", block=False) for part in row.parts(tex=True))
-        said = element("td", *(element("span", part) for part in parts))
-        whose = [element("td", name)] if compared else []
-        rows.append(
-            element("tr", element("th", slot, scope="row"), *whose, said, **({"class_": "begins"} if slot else {}))
-        )
-    whole = element("table", element("tbody", *rows))
-    yield element("div", whole, class_="wide formulas", tabindex="0", role="region", aria_label="formulas")
+        cells = [element("th", slot, scope="row"), *([element("td", name)] if is_compared else [])]
+        cells.append(element("td", *(element("span", part) for part in parts)))
+        rows.append(element("tr", *cells, **({"class_": "begins"} if slot else {})))
+    table_ = element("table", element("tbody", *rows))
+    yield element("div", table_, class_="wide formulas", tabindex="0", role="region", aria_label="formulas")
 
 
 def _family(members: tuple[Algorithm, ...]) -> Markup:

@@ -21,14 +21,8 @@ from rlviz.site import pages
 from rlviz.site.html import File
 from rlviz.site.lessons import formula, heading_anchor, row_anchor, title_of
 
-KINDS = {  # what there is to find → how much it is favoured
-    "Symptom": 1.3,
-    "Algorithm": 1.2,
-    "Term": 1.15,
-    "Config field": 1.1,
-    "Lesson": 1.05,
-    "Picture": 1.0,
-}
+# what there is to find → how much it is favoured
+KINDS = {"Symptom": 1.3, "Algorithm": 1.2, "Term": 1.15, "Config field": 1.1, "Lesson": 1.05, "Picture": 1.0}
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 FORMULA = re.compile(r"\$+([^$]+)\$+")
 MARKS = re.compile(r"<[a-z/][^>]*>|[*`]|^> ?|^#+ |^- |^\d+\. ", re.M)
@@ -57,9 +51,9 @@ def search_index(course: Path) -> File:
     return File("search.js", f'packed["search"]="{pack(to_json(entries(course)))}";\n')
 
 
-def to_json(found: Iterable[Entry]) -> dict[str, Any]:
+def to_json(entries: Iterable[Entry]) -> dict[str, Any]:
     """Return the index as search.js reads it: the kinds, and each entry as a row that begins with its kind's place."""
-    rows = [(list(KINDS).index(one.kind), one.title, one.path, one.anchor, one.look, one.words) for one in found]
+    rows = [(list(KINDS).index(one.kind), one.title, one.path, one.anchor, one.look, one.words) for one in entries]
     return {"kinds": list(KINDS.items()), "entries": rows}
 
 
@@ -84,9 +78,9 @@ def symptoms(text: str) -> Iterator[Entry]:
 
 def config_fields(text: str) -> Iterator[Entry]:
     """Return the rows of the tables of fields, each under its idea and its fields' names."""
-    taken: set[str] = set()
+    anchors: set[str] = set()
     heads: list[str] = []
-    found: dict[str, Entry] = {}
+    fields: dict[str, Entry] = {}
     for row in text.splitlines():
         if not row.startswith("|"):
             heads = []
@@ -97,9 +91,9 @@ def config_fields(text: str) -> Iterator[Entry]:
             names = dict.fromkeys(name for _, cell in cells for name in VALUED.findall(cell))
             title = ": ".join((plain(cells[0][1]), *filter(None, [", ".join(names)])))
             look = _cut(" · ".join(f"{head}: {plain(cell)}" for head, cell in cells[1:]))
-            anchor = row_anchor(row, taken)
-            found[title] = Entry("Config field", title, "course/in_your_config.html", anchor, look, _words(row))
-    yield from found.values()  # of rows for one idea and one field the last: its lesson stands beside it
+            anchor = row_anchor(row, anchors)
+            fields[title] = Entry("Config field", title, "course/in_your_config.html", anchor, look, _words(row))
+    yield from fields.values()  # of rows for one idea and one field the last: its lesson stands beside it
 
 
 def terms(text: str) -> Iterator[Entry]:
@@ -119,7 +113,7 @@ def lessons(course: Path) -> Iterator[Entry]:
         for file in sorted(course.glob("[0-9]*.ipynb"))
     }
     parts = {file: [part for text in texts for part in sections(text)] for file, texts in read.items()}
-    count = Counter(NUMBER.sub("", title) for each in parts.values() for title, _ in each)
+    count = Counter(NUMBER.sub("", title) for titled in parts.values() for title, _ in titled)
     for file, texts in read.items():
         lesson, path = title_of("\n".join(texts), file), f"course/{file.stem}.html"
         opening = re.sub(r"^> ?", "", "\n".join(texts).partition("\n\n")[2], flags=re.M)
@@ -148,7 +142,7 @@ def sections(text: str, level: str = "##") -> list[tuple[str, str]]:
 
 def plain(text: str) -> str:
     """Return Markdown as words: without marks and addresses, its formulas written in a line."""
-    words = MARKS.sub("", FORMULA.sub(lambda found: in_a_line(found[1]), LINK.sub(r"\1", text)))
+    words = MARKS.sub("", FORMULA.sub(lambda match: in_a_line(match[1]), LINK.sub(r"\1", text)))
     return re.sub(r"[ \n]+", " ", words).strip()
 
 

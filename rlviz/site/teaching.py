@@ -64,8 +64,8 @@ def _slides(texts: Sequence[str], exporter: Exporter) -> Iterator[Markup]:
 
 def _parts(slide: str, exporter: Exporter) -> Iterator[Markup]:
     at = 0
-    for found in EXPLORER.finditer(slide):
-        yield Markup(exporter.markdown(slide[at : found.start()]))
-        yield element("figure", pages.live(found["name"], "../"), aria_label=found["words"])
-        at = found.end()
+    for match in EXPLORER.finditer(slide):
+        yield Markup(exporter.markdown(slide[at : match.start()]))
+        yield element("figure", pages.live(match["name"], "../"), aria_label=match["words"])
+        at = match.end()
     yield Markup(exporter.markdown(slide[at:]))

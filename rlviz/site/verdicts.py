@@ -19,13 +19,8 @@ SIGNS = {  # outcome → sign and word, the same in every place; the word names 
     NOT_SEEN: ("?", "not seen"),
     REVERSED: ("⇄", "reversed"),
 }
-COLUMNS = (
-    "what came of it",
-    "part",
-    "a dot a seed, a bar of ± 2 standard errors, grey what is too small",
-    "mean (seed to seed)",
-    "too small below",
-)
+DRAWN = "a dot a seed, a bar of ± 2 standard errors, grey what is too small"
+COLUMNS = ("what came of it", "part", DRAWN, "mean (seed to seed)", "too small below")
 WIDTH = 200  # of a spread, in its own units
 
 
@@ -39,20 +34,14 @@ def verdicts_page(course: Path, reading: Markup) -> File:
     cards = [(claim, claim.effects(frame), claim.numbers(frame)) for claim, frame in frames.items()]
     outcomes = [effect.outcome for _, effects, _ in cards for effect in effects if effect.kind == MEASURED]
     choices = [_choice("all", f"all {len(outcomes)} measured parts", checked="")]
-    choices += [
-        _choice(word, _word(outcome, outcomes.count(outcome)), class_=_class(outcome))
-        for outcome, (_, word) in SIGNS.items()
-    ]
+    for outcome, (_, word) in SIGNS.items():
+        choices.append(_choice(word, _word(outcome, outcomes.count(outcome)), class_=_class(outcome)))
+    legend = element("legend", "Show claims with a part that was", class_="quiet")
     return page(
         "course/experiments/verdicts.html",
         TITLE,
         element("h1", TITLE),
-        element(
-            "fieldset",
-            element("legend", "Show claims with a part that was", class_="quiet"),
-            *choices,
-            class_="outcomes",
-        ),
+        element("fieldset", legend, *choices, class_="outcomes"),
         element("details", element("summary", "What the words mean, and how many seeds"), reading),
         element("div", *(_card(*card) for card in cards), class_="verdicts"),
     )
@@ -83,14 +72,10 @@ def _card(claim: Claim, effects: list[Effect], numbers: list[str]) -> Markup:
         if outcome in count
     ] or [element("span", "nothing measured; arithmetic")]
     first = (measured or effects)[0]
+    effect = element("span", *_size(first), f" {first.words}", class_="effect")
     return element(
         "details",
-        element(
-            "summary",
-            element("h2", claim.says),
-            element("span", *strip, class_="strip"),
-            element("span", *_size(first), f" {first.words}", class_="effect"),
-        ),
+        element("summary", element("h2", claim.says), element("span", *strip, class_="strip"), effect),
         element("p", f"Source: {claim.source}. ", element("code", f"rlviz experiment {claim.name}"), id=claim.name),
         table(COLUMNS, [*map(_row, effects), *((NOT_TESTABLE, note, "", "", "") for note in claim.notes)]),
         element("ul", *(element("li", line) for line in numbers)) if numbers else "",
