@@ -38,8 +38,8 @@ export async function startAt(name, packed, show) {
   const place = vacant(name, "live");
   if (!place) return;
   place.dataset.live = "";
-  const given = await unpack(packed);
+  const payload = await unpack(packed);
   hideTwin(place);
   place.replaceChildren();
-  show(place, given);
+  show(place, payload);
 }

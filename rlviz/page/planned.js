@@ -67,16 +67,16 @@ const plainKernels = (memory) => ({
   },
   each(op, out, a, b, plan) {
     const [h, f] = [memory.heap, PLAIN[op]];
-    const told = memory.whole.subarray(plan / 4, plan / 4 + 4 * DIMS);
-    visit(told, (o, s, t) => (h[out / 4 + o] = f(h[a / 4 + s], h[b / 4 + t])));
+    const numbers = memory.integers.subarray(plan / 4, plan / 4 + 4 * DIMS);
+    visit(numbers, (o, s, t) => (h[out / 4 + o] = f(h[a / 4 + s], h[b / 4 + t])));
   },
   sum(out, a, plan, factor) {
-    const [h, told] = [memory.heap, memory.whole.subarray(plan / 4, plan / 4 + 4 * DIMS)];
-    const each = told[2] * told[3] * told[4];
+    const [h, numbers] = [memory.heap, memory.integers.subarray(plan / 4, plan / 4 + 4 * DIMS)];
+    const perResult = numbers[2] * numbers[3] * numbers[4];
     let [total, n] = [0, 0];
-    visit(told, (_, s) => {
+    visit(numbers, (_, s) => {
       total += h[a / 4 + s];
-      if (++n % each === 0) [h[out / 4 + n / each - 1], total] = [total * factor, 0];
+      if (++n % perResult === 0) [h[out / 4 + n / perResult - 1], total] = [total * factor, 0];
     });
   },
   softmax(out, a, rows, n, logs) {
@@ -123,7 +123,7 @@ export function machine(bytes) {
     const before = buffer;
     buffer = wasm ? wasm.buffer : new ArrayBuffer(Math.max(4 * memory.top, before.byteLength));
     if (!wasm) new Uint8Array(buffer).set(new Uint8Array(before));
-    [memory.heap, memory.whole, memory.bytes] = [new Float32Array(buffer), new Int32Array(buffer), buffer.byteLength];
+    [memory.heap, memory.integers, memory.bytes] = [new Float32Array(buffer), new Int32Array(buffer), buffer.byteLength];
   };
   memory.isWasm = Boolean(wasm);
   memory.grow();
@@ -151,17 +151,17 @@ function restrided({ shape, step }, to) {
   return out;
 }
 /** Return a plan's sizes and each one's strides, `most` of them, with dims put together that lie together in all of them. */
-function planned(shape, each, most) {
-  const sizes = [], steps = each.map(() => []);
+function planned(shape, tensors, most) {
+  const sizes = [], steps = tensors.map(() => []);
   shape.forEach((n, d) => {
     if (n === 1) return;
     const last = sizes.length - 1;
-    if (last >= 0 && each.every((step, i) => steps[i][last] === n * step[d])) {
+    if (last >= 0 && tensors.every((step, i) => steps[i][last] === n * step[d])) {
       sizes[last] *= n;
-      each.forEach((step, i) => (steps[i][last] = step[d]));
+      tensors.forEach((step, i) => (steps[i][last] = step[d]));
     } else {
       sizes.push(n);
-      each.forEach((step, i) => steps[i].push(step[d]));
+      tensors.forEach((step, i) => steps[i].push(step[d]));
     }
   });
   if (sizes.length > most) throw new Error(`a plan has room for ${most} sizes, not ${sizes}`);
@@ -210,7 +210,7 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
     return shape.map((n, d) => (d < gap || (x.shape[d - gap] === 1 && n !== 1) ? 0 : x.step[d - gap]));
   };
   const view = (x, shape, step, offset = 0) => ({ ...x, shape, step, offset: x.offset + offset });
-  const each = (op, x, y = x) => {
+  const elementwise = (op, x, y = x) => {
     must(Object.hasOwn(CODES, op), op);
     [x, y] = [lift(x), lift(y)];
     const rank = Math.max(x.shape.length, y.shape.length);
@@ -226,24 +226,24 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
     const [to, a, b] = [address(out), address(x), address(y)];
     return () => memory.kernels.each(CODES[op], to, a, b, at);
   };
-  const whole = (x) => (isWhole(x) ? x : each("copy", x));
-  const reshaped = (x, given) => {
-    const missing = size(x.shape) / -size(given);
-    const shape = given.map((n) => (n < 0 ? missing : n));
+  const contiguous = (x) => (isWhole(x) ? x : elementwise("copy", x));
+  const reshaped = (x, wanted) => {
+    const missing = size(x.shape) / -size(wanted);
+    const shape = wanted.map((n) => (n < 0 ? missing : n));
     const step = restrided(x, shape);
-    return step ? view(x, shape, step) : view(each("copy", x), shape, strides(shape));
+    return step ? view(x, shape, step) : view(elementwise("copy", x), shape, strides(shape));
   };
-  const reduced = (given, dims, keep, mean) => {
-    const x = given.shape.length > 3 ? whole(given) : given; // so that its dims fold
+  const reduced = (input, dims, keep, mean) => {
+    const x = input.shape.length > 3 ? contiguous(input) : input; // so that its dims fold
     const gone = new Set((dims?.length ? dims : x.shape.map((_, d) => d)).map((d) => from0(d, x.shape.length)));
-    const kept = x.shape.map((n, d) => (gone.has(d) ? 1 : n));
+    const shape = x.shape.map((n, d) => (gone.has(d) ? 1 : n));
     const part = (is, most) => {
       const d = x.shape.map((_, d) => d).filter((d) => gone.has(d) === is);
       return planned(d.map((e) => x.shape[e]), [d.map((e) => x.step[e])], most);
     };
     const [[outer, outerStep], [inner, innerStep]] = [part(false, 2), part(true, 3)];
-    const factor = mean ? size(kept) / size(x.shape) : 1;
-    return work(keep ? kept : kept.filter((_, d) => !gone.has(d)), [x], (out) => {
+    const factor = mean ? size(shape) / size(x.shape) : 1;
+    return work(keep ? shape : shape.filter((_, d) => !gone.has(d)), [x], (out) => {
       const at = plan([...outer, ...inner], Array(DIMS).fill(0), [...outerStep, ...innerStep], Array(DIMS).fill(0));
       const [to, a] = [address(out), address(x)];
       return () => memory.kernels.sum(to, a, at, factor);
@@ -253,20 +253,20 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
     const [[count, M, K], N] = [x.shape.length === 3 ? x.shape : [1, ...x.shape], y.shape.at(-1)];
     const step = (z) => (z.step.length === 3 ? [...z.step.slice(1), z.step[0]] : [...z.step, 0]);
     return work([...x.shape.slice(0, -1), N], [x, y], (out) => {
-      const told = [address(x), ...step(x), address(y), ...step(y), address(out), M, K, N, count];
-      return () => memory.kernels.mm(...told);
+      const numbers = [address(x), ...step(x), address(y), ...step(y), address(out), M, K, N, count];
+      return () => memory.kernels.mm(...numbers);
     });
   };
-  const softmax = (logs) => (given) => {
-    const x = whole(given), n = x.shape.at(-1);
+  const softmax = (logs) => (input) => {
+    const x = contiguous(input), n = x.shape.at(-1);
     return work(x.shape, [x], (out) => {
       const [to, a, rows] = [address(out), address(x), size(x.shape) / n];
       return () => memory.kernels.softmax(to, a, rows, n, logs);
     });
   };
   /** A row that is JavaScript: f(out, ...arrays) over whole tensors. */
-  const script = (shape, given, f) => {
-    const reads = given.map(whole);
+  const script = (shape, inputs, f) => {
+    const reads = inputs.map(contiguous);
     return work(shape, reads, (out) => () => {
       const [y, ...xs] = [out, ...reads].map((x) => memory.heap.subarray(address(x) / 4, address(x) / 4 + size(x.shape)));
       f(y, ...xs);
@@ -283,7 +283,7 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
       const all = parts.map(([place, x]) => into("copy", place(out), x, x, x.shape));
       return () => all.forEach((f) => f());
     });
-  const OF_ROWS = {
+  const PLANNERS = {
     n_sym_size: (x, d) => x.shape[d], n_mul: (a, b) => a * b, n_add: plus, n_sub: (a, b) => a - b,
     view: reshaped, reshape: reshaped, _unsafe_view: reshaped, clone: (x) => x,
     unsqueeze: (x, d) => {
@@ -311,20 +311,20 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
       return sizes.map((n, i) => range(x, from0(d, x.shape.length), ends[i] - n, ends[i]));
     },
     getitem: (list, i) => list[i],
-    cat: (xs, given = 0) => {
-      const d = from0(given, xs[0].shape.length);
+    cat: (xs, dim = 0) => {
+      const d = from0(dim, xs[0].shape.length);
       const ends = xs.map((_, i) => xs.slice(0, i + 1).reduce((n, x) => n + x.shape[d], 0));
       const shape = xs[0].shape.map((n, e) => (e === d ? ends.at(-1) : n));
       return written(shape, xs.map((x, i) => [(out) => range(out, d, ends[i] - x.shape[d], ends[i]), x]));
     },
     slice_scatter: (x, y, d = 0, from = 0, to = null) =>
       written(x.shape, [[(out) => out, x], [(out) => range(out, from0(d, x.shape.length), from, to), y]]),
-    full: (shape, value) => each("copy", view(constant(value), shape, shape.map(() => 0))),
-    full_like: (x, value) => OF_ROWS.full(x.shape, value),
+    full: (shape, value) => elementwise("copy", view(constant(value), shape, shape.map(() => 0))),
+    full_like: (x, value) => PLANNERS.full(x.shape, value),
     mm: product, bmm: product, _softmax: softmax(0), _log_softmax: softmax(1),
     sum: (x, dims, keep = false) => reduced(x, dims, keep, false), mean: (x, dims, keep = false) => reduced(x, dims, keep, true),
-    pow: (x, n) => each({ 2: "mul", 3: "cube" }[n] ?? `pow ${n}`, x),
-    clamp: (x, low, high) => must(low === null, "clamp from below") ?? each("min", x, high),
+    pow: (x, n) => elementwise({ 2: "mul", 3: "cube" }[n] ?? `pow ${n}`, x),
+    clamp: (x, low, high) => must(low === null, "clamp from below") ?? elementwise("min", x, high),
     index: (table, [at]) => {
       const n = size(table.shape.slice(1));
       return script([...at.shape, ...table.shape.slice(1)], [table, at], (out, from, ids) =>
@@ -352,7 +352,7 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
       });
     },
   };
-  for (const op of ["add", "sub", "mul", "div", "neg", "exp", "sigmoid", "sqrt", "rsqrt"]) OF_ROWS[op] = (x, y) => each(op, x, y);
+  for (const op of ["add", "sub", "mul", "div", "neg", "exp", "sigmoid", "sqrt", "rsqrt"]) PLANNERS[op] = (x, y) => elementwise(op, x, y);
 
   const inputs = {};
   rows.forEach(([op, args, named = {}]) => {
@@ -361,12 +361,12 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
       Object.assign(inputs[args].buffer, { at: memory.take(size(shapes[args])), isKept: true });
       return;
     }
-    must(Object.hasOwn(OF_ROWS, op), op);
+    must(Object.hasOwn(PLANNERS, op), op);
     for (const [name, value] of Object.entries(named)) must(value === false, `${op} with ${name}`);
-    values.push(OF_ROWS[op](...args.map(valueOf)));
+    values.push(PLANNERS[op](...args.map(valueOf)));
   });
-  const made = Object.fromEntries(Object.entries(outputs).map(([name, row]) => [name, whole(values[row])]));
-  for (const x of Object.values(made)) x.buffer.isKept = true;
+  const results = Object.fromEntries(Object.entries(outputs).map(([name, row]) => [name, contiguous(values[row])]));
+  for (const x of Object.values(results)) x.buffer.isKept = true;
 
   // where numbers lie: a place is free again after the last row that reads it
   steps.sort((a, b) => a.phase - b.phase);
@@ -388,13 +388,13 @@ export function compile(memory, { rows, outputs }, shapes, phases, reruns = fals
   }
   const all = steps.map(({ phase, make }) => [phase, make()]);
   memory.grow();
-  for (const { at, numbers } of plans) memory.whole.set(numbers, at);
+  for (const { at, numbers } of plans) memory.integers.set(numbers, at);
   for (const [value, x] of constants) memory.heap[x.buffer.at] = value;
   const part = (x) => memory.heap.subarray(address(x) / 4, address(x) / 4 + size(x.shape));
   return {
     run: (phase) => { for (const [p, f] of all) if (p === phase) f(); },
     /** An input's or an output's numbers, to write or to read: until the memory grows. */
     in: (name) => part(inputs[name]),
-    out: (name) => part(made[name]),
+    out: (name) => part(results[name]),
   };
 }

@@ -23,12 +23,12 @@ export function strides(shape) {
 // A row keeps the buffers that it wrote, its temporaries too, and writes them again when it runs again. A view shares
 // its argument's data and owns none, so no row writes what another one still reads: that one runs again as well.
 let pool = null;
-let taken = 0;
+let used = 0;
 function fresh(n) {
-  if (pool?.[taken]?.length === n) return pool[taken++];
-  const made = new Float64Array(n);
-  if (pool) pool[taken++] = made;
-  return made;
+  if (pool?.[used]?.length === n) return pool[used++];
+  const buffer = new Float64Array(n);
+  if (pool) pool[used++] = buffer;
+  return buffer;
 }
 const filled = (shape, x) => array(shape, fresh(size(shape)).fill(Number(x)));
 function copied(x) {
@@ -58,18 +58,18 @@ function read(data, at) {
   return out;
 }
 /** Numbers that lie side by side, or are one number again and again, in the last dimensions of a view: how many of them. */
-function runOf(shape, steps, own) {
+function runOf(shape, steps, contiguous) {
   let d = shape.length;
   let run = 1;
-  while (d > 0 && (shape[d - 1] === 1 || steps[d - 1] === own[d - 1])) run *= shape[--d];
+  while (d > 0 && (shape[d - 1] === 1 || steps[d - 1] === contiguous[d - 1])) run *= shape[--d];
   if (run > 1) return { d, run, isSame: false };
   while (d > 0 && (shape[d - 1] === 1 || steps[d - 1] === 0)) run *= shape[--d];
   return { d, run, isSame: true };
 }
 /** A strided view: the data itself where it lies side by side, else a copy. */
 function strided(x, shape, steps, start = 0) {
-  const own = strides(shape);
-  const { d, run, isSame } = runOf(shape, steps, own);
+  const contiguous = strides(shape);
+  const { d, run, isSame } = runOf(shape, steps, contiguous);
   if (d > 0 || (isSame && run > 1)) {
     if (run < 8) return array(shape, read(x.data, places(shape, steps, start)));
     const at = places(shape.slice(0, d), steps.slice(0, d), start);
@@ -100,10 +100,10 @@ function joint(...shapes) {
   }
   return out;
 }
-/** The steps with which an array of shape `own` is broadcast to `shape`. */
-function spread(own, shape) {
-  const [step, skip] = [strides(own), shape.length - own.length];
-  return shape.map((_, d) => (d < skip || own[d - skip] === 1 ? 0 : step[d - skip]));
+/** The steps with which an array of shape `from` is broadcast to `shape`. */
+function spread(from, shape) {
+  const [step, skip] = [strides(from), shape.length - from.length];
+  return shape.map((_, d) => (d < skip || from[d - skip] === 1 ? 0 : step[d - skip]));
 }
 const broadcast = (x, shape) => (alike(x.shape, shape) ? x : strided(x, shape, spread(x.shape, shape)));
 /** If `small` is a run of the dimensions of `large` and 1 elsewhere: its numbers, each for how many side by side. */
@@ -120,7 +120,7 @@ function blocks(large, small) {
 
 // A loop that calls a function for each number is five times slower than one that is written out, as all functions share
 // its code: so the commonest are.
-const each = (f) => (a, out) => { for (let i = 0; i < out.length; i++) out[i] = f(a[i]); };
+const elementwise = (f) => (a, out) => { for (let i = 0; i < out.length; i++) out[i] = f(a[i]); };
 const SINGLE = {
   exp: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.exp(a[i]); },
   log: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.log(a[i]); },
@@ -132,7 +132,7 @@ const SINGLE = {
 };
 /** The operation of a loop, or of a function of a number. */
 function unary(f) {
-  const loop = f.length === 2 ? f : each(f);
+  const loop = f.length === 2 ? f : elementwise(f);
   return (x) => {
     const { shape, data } = lift(x);
     const out = fresh(data.length);
@@ -170,7 +170,7 @@ function binary(f) {
     const [right, left] = [blocks(p, q), blocks(q, p)]; // the one that is spread, if it lies in blocks
     if (!right && !left) {
       const shape = joint(p, q);
-      const [c, d] = [x, y].map((each) => broadcast(lift(each), shape).data);
+      const [c, d] = [x, y].map((value) => broadcast(lift(value), shape).data);
       const out = fresh(c.length);
       loop(c, 0, 1, d, 0, 1, out, 0, out.length);
       return array(shape, out);
@@ -187,8 +187,8 @@ function binary(f) {
   };
 }
 function ternary(f) {
-  return (...given) => {
-    const arrays = given.map(lift);
+  return (...values) => {
+    const arrays = values.map(lift);
     const shape = joint(...arrays.map((x) => x.shape));
     const [[a, p], [b, q], [c, r]] = arrays.map((x) => [x.data, places(shape, spread(x.shape, shape))]);
     const out = fresh(p.length);
@@ -197,8 +197,8 @@ function ternary(f) {
   };
 }
 /** c ? x : y, where each is spread over the same shape or is one number. */
-function where(...given) {
-  const arrays = given.map(lift);
+function where(...values) {
+  const arrays = values.map(lift);
   const shape = joint(...arrays.map((x) => x.shape));
   const [c, a, b] = arrays.map((x) => (x.data.length === 1 ? x.data : broadcast(x, shape).data));
   const [i, j, k] = [c, a, b].map((data) => +(data.length > 1));
@@ -211,11 +211,11 @@ function folded(x, dims) {
   const all = range(x.shape.length);
   const named = [dims ?? []].flat().map((d) => from0(d, all.length));
   const gone = named.length ? all.filter((d) => named.includes(d)) : all;
-  const kept = all.filter((d) => !gone.includes(d));
-  const shape = kept.map((d) => x.shape[d]);
+  const left = all.filter((d) => !gone.includes(d));
+  const shape = left.map((d) => x.shape[d]);
   const keep = x.shape.map((n, d) => (gone.includes(d) ? 1 : n));
   if (gone.some((d, i) => d !== gone[0] + i)) {
-    return { ...folded(OPS.permute(x, [...kept, ...gone]), all.slice(kept.length)), shape, keep };
+    return { ...folded(OPS.permute(x, [...left, ...gone]), all.slice(left.length)), shape, keep };
   }
   const [first, end] = gone.length ? [gone[0], gone.at(-1) + 1] : [0, 0];
   const [outer, n, inner] = [[0, first], [first, end], [end]].map((part) => size(x.shape.slice(...part)));
@@ -243,8 +243,8 @@ function sumOf(a, at, step, n) {
   let d = 0;
   let e = 0;
   const end = at + n * step;
-  const rest = end - 3 * step;
-  for (; at < rest; at += 4 * step) {
+  const last = end - 3 * step;
+  for (; at < last; at += 4 * step) {
     b += a[at];
     c += a[at + step];
     d += a[at + 2 * step];
@@ -372,13 +372,13 @@ function within(k, n) {
 /** What x[at] takes: its shape and the places in x. at: for each dimension an array of indices, or null for all. */
 function indexed(x, at) {
   const [step, dims] = [strides(x.shape), range(x.shape.length)];
-  const given = dims.filter((d) => at[d] != null);
-  const side = given.every((d, i) => d === given[0] + i); // else the indices' shape comes first, as in NumPy
-  const before = dims.filter((d) => side && d < given[0]);
+  const indexedDims = dims.filter((d) => at[d] != null);
+  const side = indexedDims.every((d, i) => d === indexedDims[0] + i); // else the indices' shape comes first, as in NumPy
+  const before = dims.filter((d) => side && d < indexedDims[0]);
   const after = dims.filter((d) => at[d] == null && !before.includes(d));
-  const shape = joint(...given.map((d) => at[d].shape));
+  const shape = joint(...indexedDims.map((d) => at[d].shape));
   const heads = fresh(size(shape)).fill(0);
-  for (const d of given) broadcast(at[d], shape).data.forEach((k, p) => (heads[p] += within(k, x.shape[d]) * step[d]));
+  for (const d of indexedDims) broadcast(at[d], shape).data.forEach((k, p) => (heads[p] += within(k, x.shape[d]) * step[d]));
   const [left, right] = [before, after].map((ds) => ds.map((d) => x.shape[d]));
   const [b, e] = [before, after].map((ds, i) => places([left, right][i], ds.map((d) => step[d])));
   const out = fresh(b.length * heads.length * e.length);
@@ -458,7 +458,7 @@ function product(x, y, [b, n, k, m], shape) {
 
 // Special functions, to a few units in the last place (tests/page/test_operations.py says how few).
 const ROOT = 2 / Math.sqrt(Math.PI);
-const polynomial = (c, x) => c.reduceRight((sum, each) => sum * x + each, 0);
+const polynomial = (c, x) => c.reduceRight((sum, factor) => sum * x + factor, 0);
 let factorial = 1;
 const ERF = range(20).map((n) => ((-1) ** n * ROOT) / ((factorial *= n || 1) * (2 * n + 1))); // its Taylor series in x²
 // Chebyshev's coefficients of e^(x²) erfc(x) / t by t = 3 / (3 + x) in [0, 1], made with mpmath; below 1e-18 beyond.
@@ -486,14 +486,14 @@ function bell(x) {
 }
 const erf = (x) => (Math.abs(x) < 1 ? x * polynomial(ERF, x * x) : x < 0 ? -erf(-x) : 1 - erfc(x));
 const erfc = (x) => (x < 0.5 ? 1 - erf(x) : bell(x) * scaled(x));
-/** The x ≥ 0 whose erf is y, and whose erfc is `rest`: Halley's steps from a start that is good to three digits. */
-function inverse(y, rest) {
-  if (!(rest > 0)) return rest === 0 ? Infinity : NaN;
-  const u = Math.sqrt(-2 * Math.log(rest / 2));
+/** The x ≥ 0 whose erf is y, and whose erfc is `complement`: Halley's steps from a start that is good to three digits. */
+function inverse(y, complement) {
+  if (!(complement > 0)) return complement === 0 ? Infinity : NaN;
+  const u = Math.sqrt(-2 * Math.log(complement / 2));
   const far = u - polynomial([2.515517, 0.802853, 0.010328], u) / polynomial([1, 1.432788, 0.189269, 0.001308], u);
   let x = y < 0.5 ? (y / ROOT) * (1 + (Math.PI / 12) * y * y) : far / Math.SQRT2;
   for (let i = 0; i < 2; i++) {
-    const off = (y < 0.5 ? erf(x) - y : rest - erfc(x)) / (ROOT * bell(x));
+    const off = (y < 0.5 ? erf(x) - y : complement - erfc(x)) / (ROOT * bell(x));
     x -= off / (1 + x * off);
   }
   return x;
@@ -605,8 +605,8 @@ export const OPS = {
   view: viewed, reshape: viewed, _unsafe_view: viewed, copy: (x, y) => broadcast(y, x.shape),
   unsqueeze: (x, d) => array(x.shape.toSpliced(from0(d, x.shape.length + 1), 0, 1), x.data),
   squeeze: (x, dims) => {
-    const some = dims == null ? range(x.shape.length) : [dims].flat().map((d) => from0(d, x.shape.length));
-    return array(x.shape.filter((n, d) => n !== 1 || !some.includes(d)), x.data);
+    const chosen = dims == null ? range(x.shape.length) : [dims].flat().map((d) => from0(d, x.shape.length));
+    return array(x.shape.filter((n, d) => n !== 1 || !chosen.includes(d)), x.data);
   },
   expand: (x, shape) => broadcast(x, shape.map((n, d) => (n === -1 ? x.shape[d - shape.length + x.shape.length] : n))),
   permute: (x, order) => {
@@ -624,9 +624,9 @@ export const OPS = {
     [a, b] = [a, b].map((d) => from0(d, x.shape.length));
     const step = strides(x.shape);
     const n = Math.max(0, Math.min(x.shape[a] + Math.min(offset, 0), x.shape[b] - Math.max(offset, 0)));
-    const rest = (list) => list.filter((_, d) => d !== a && d !== b);
+    const without = (list) => list.filter((_, d) => d !== a && d !== b);
     const start = Math.max(offset, 0) * step[b] - Math.min(offset, 0) * step[a];
-    return strided(x, [...rest(x.shape), n], [...rest(step), step[a] + step[b]], start);
+    return strided(x, [...without(x.shape), n], [...without(step), step[a] + step[b]], start);
   },
   flip: (x, dims) => {
     const over = dims.map((d) => from0(d, x.shape.length));
@@ -649,13 +649,13 @@ export const OPS = {
     return sizes.map((n, i) => OPS.slice(x, d, ends[i] - n, ends[i]));
   },
   cat: (xs, d = 0) => {
-    const given = xs.filter((x) => x.shape.length !== 1 || x.data.length); // an empty list goes with anything
-    if (!given.length) return xs[0];
-    d = from0(d, given[0].shape.length);
-    const out = filled(replaced(given[0].shape, d, given.reduce((n, x) => n + x.shape[d], 0)), 0);
+    const parts = xs.filter((x) => x.shape.length !== 1 || x.data.length); // an empty list goes with anything
+    if (!parts.length) return xs[0];
+    d = from0(d, parts[0].shape.length);
+    const out = filled(replaced(parts[0].shape, d, parts.reduce((n, x) => n + x.shape[d], 0)), 0);
     const line = size(out.shape.slice(d));
     let to = 0;
-    for (const x of given) {
+    for (const x of parts) {
       const n = size(x.shape.slice(d));
       for (let o = 0; o * n < x.data.length; o++) {
         if (n > 8) out.data.set(x.data.subarray(o * n, o * n + n), o * line + to);
@@ -782,8 +782,8 @@ export function program({ rows, outputs }) {
   /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
   const reader = (x, i, needs) => {
     if (Array.isArray(x)) {
-      const each = x.map((y) => reader(y, i, needs));
-      return () => each.map((f) => f());
+      const parts = x.map((y) => reader(y, i, needs));
+      return () => parts.map((f) => f());
     }
     if (x?.r !== undefined) {
       const at = rowOf(x, i);
@@ -804,15 +804,15 @@ export function program({ rows, outputs }) {
     return [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
   };
   const make = (i) => {
-    const outer = [pool, taken];
-    [pool, taken] = [pools[i], 0];
+    const outer = [pool, used];
+    [pool, used] = [pools[i], 0];
     try {
       return calls[i].make();
     } finally {
-      [pool, taken] = outer;
+      [pool, used] = outer;
     }
   };
-  /** The rows that `after` and `kept` need of a loop's state: they run again in each round. */
+  /** The rows that `after` and `result` need of a loop's state: they run again in each round. */
   const bodyOf = (start, ends) => {
     const body = new Set([start]);
     for (const i of neededBy([...ends])) if (calls[i]?.needs.some((j) => body.has(j))) body.add(i);
@@ -823,10 +823,10 @@ export function program({ rows, outputs }) {
    * A loop as one row: `loop` makes all that its rounds keep, `loop_end` the last state. When time is up, one that may be drawn in
    * slices stops between two rounds, what is missing is NaN, and the next run goes on.
    */
-  const loopCall = ([start, after, kept], times, inSlices) => {
-    const ends = kept === undefined ? [after] : [after, kept], body = bodyOf(start, ends);
+  const loopCall = ([start, after, result], times, inSlices) => {
+    const ends = result === undefined ? [after] : [after, result], body = bodyOf(start, ends);
     const outside = [...body.flatMap((j) => calls[j].needs), ...ends].filter((j) => j !== start && !body.includes(j));
-    const own = ({ shape, data }) => array(shape, data.slice()); // what a row makes it writes anew in the next round
+    const copy = ({ shape, data }) => array(shape, data.slice()); // what a row makes it writes anew in the next round
     const call = { needs: [...calls[start].needs, ...new Set(outside)], open: null };
     const go = (task, most) => {
       const [all, mine] = [deadline, inSlices ? deadline : Infinity];
@@ -834,8 +834,8 @@ export function program({ rows, outputs }) {
       for (let isFirst = true; task.round < most && (isFirst || performance.now() < mine); isFirst = false) {
         values[start] = task.state;
         for (const j of body) values[j] = make(j);
-        if (kept !== undefined) task.all.push(OPS.unsqueeze(own(values[kept]), 0));
-        task.state = own(values[after]);
+        if (result !== undefined) task.all.push(OPS.unsqueeze(copy(values[result]), 0));
+        task.state = copy(values[after]);
         task.round++;
         run.count += body.length;
       }
@@ -843,11 +843,11 @@ export function program({ rows, outputs }) {
       return most - task.round;
     };
     call.make = () => {
-      const task = call.open ?? { state: own(make(start)), all: [], round: 0 };
+      const task = call.open ?? { state: copy(make(start)), all: [], round: 0 };
       const missing = go(task, times());
       call.open = missing ? task : null;
-      if (kept === undefined) return task.state;
-      return OPS.cat(missing ? [...task.all, filled([missing, ...values[kept].shape], NaN)] : task.all);
+      if (result === undefined) return task.state;
+      return OPS.cat(missing ? [...task.all, filled([missing, ...values[result].shape], NaN)] : task.all);
     };
     return call;
   };
@@ -879,18 +879,18 @@ export function program({ rows, outputs }) {
   const order = (names) => {
     const key = names.join();
     if (orders.has(key)) return orders.get(key);
-    const some = neededBy(names.map((name) => outputs[name]));
-    orders.set(key, [...some.filter((i) => !calls[i]), ...some.filter((i) => calls[i])]); // inputs are copied first
+    const needed = neededBy(names.map((name) => outputs[name]));
+    orders.set(key, [...needed.filter((i) => !calls[i]), ...needed.filter((i) => calls[i])]); // inputs are copied first
     return orders.get(key);
   };
   const accept = (i, inputs) => {
     const name = rows[i][1];
-    const given = inputs[name];
-    if (given === undefined) throw new Error(`no input ${name}`);
-    if (Object.is(last[name], given) && (typeof given !== "object" || given.still)) return;
-    const { shape, data } = lift(given);
+    const value = inputs[name];
+    if (value === undefined) throw new Error(`no input ${name}`);
+    if (Object.is(last[name], value) && (typeof value !== "object" || value.still)) return;
+    const { shape, data } = lift(value);
     values[i] = array(shape, new Float64Array(data)); // a copy: this program may have made it, and write there
-    last[name] = given;
+    last[name] = value;
     changed[i] = now;
   };
   const run = (inputs, only = Object.keys(outputs), ms = Infinity) => {

@@ -13,8 +13,8 @@ export const textOf = (tokens) => Array.from(tokens, decode).join("").split("$")
 const digits = (text) => Array.from(text, Number).reduce((sum, digit) => sum + digit, 0);
 const numbered = (count, width) => Array.from({ length: count }, (_, n) => String(n).padStart(width, "0"));
 const answered = (pattern) => (prompt, response) => {
-  const found = pattern.exec(response);
-  return { format: found !== null, correct: found !== null && Number(found[1]) === digits(prompt.slice(0, 5)) % 10 };
+  const match = pattern.exec(response);
+  return { format: match !== null, correct: match !== null && Number(match[1]) === digits(prompt.slice(0, 5)) % 10 };
 };
 const sumAsked = (prompt) => Number(prompt.slice(0, 2)) + Number(prompt[3]);
 const chain = {

@@ -56,7 +56,7 @@ export const RANGES = {
   seed: [0, 2 ** 31 - 1, true], group_size: [2, 32, true], updates_per_rollout: [1, 16, true], lr: [0, 1e4],
   lr_warmup_steps: [0, 1e4, true], max_grad_norm: [1e-6, 1e6], evaluate_every: [0, 1e4, true],
 };
-const OF_PIECES = { eps_low: [0, 0.999] }; // beyond it the lower limit of a ratio would not be above 0
+const PARAMETER_RANGES = { eps_low: [0, 0.999] }; // beyond it the lower limit of a ratio would not be above 0
 const ROWS = 128; // responses of an update, whatever the size of a group
 const KEPT = 50; // steps that can be looked at again
 const HELD_OUT = 256; // prompts of an evaluation
@@ -65,7 +65,7 @@ const NEVER = -1e9;
 const bytesOf = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 const numbersOf = (text) => new Float32Array(bytesOf(text).buffer);
 /** Return float16 numbers as float32. */
-function ofHalves(text) {
+function fromHalves(text) {
   const halves = new Uint16Array(bytesOf(text).buffer), out = new Float32Array(halves.length), bits = new Uint32Array(out.buffer);
   halves.forEach((h, i) => {
     if (h & 0x7c00) bits[i] = ((h & 0x8000) << 16) | ((((h >> 10) & 31) + 112) << 23) | ((h & 1023) << 13);
@@ -98,53 +98,53 @@ function transformerOf(memory, { programs, parameters, layers, heads, width, tur
   const [groups, singles] = [P, ROWS].map((rows) => planned("prefill", { prompts: [rows, S] }, { prompts: 1 }, true));
   const decoder = planned("decode", place, mapped(place, () => 1), true);
   const updater = planned("update", { prompts: [P, S], tokens, ...slopes }, { prompts: 1, tokens: 1, ...mapped(slopes, () => 2) });
-  const put = (of, given) => Object.entries(given).forEach(([name, value]) => of.in(name).set(value));
+  const put = (of, values) => Object.entries(values).forEach(([name, value]) => of.in(name).set(value));
   const half = numbersOf(turns), line = (L * width) / 2;
   const both = concat([half.subarray(0, line), half.subarray((places * width) / 2).subarray(0, line)]);
   const causal = Float32Array.from({ length: L * L }, (_, k) => (k % L <= Math.floor(k / L) ? 0 : NEVER));
   put(decoder, { turns: both });
-  for (const each of [groups, singles, updater]) put(each, { turns: both, bias: causal });
+  for (const compiled of [groups, singles, updater]) put(compiled, { turns: both, bias: causal });
 
   /** Copy keys and values of prompts [n, …, S] to each of their responses, in room for T more. */
-  const share = (from, to, each) => {
-    const [piece, n] = [S * width, ROWS / each];
+  const share = (from, to, perPrompt) => {
+    const [piece, n] = [S * width, ROWS / perPrompt];
     to.fill(0);
     for (let i = 0; i < layers; i++) for (let row = 0; row < ROWS; row++) for (let h = 0; h < heads; h++) {
-      const at = ((i * n + Math.floor(row / each)) * heads + h) * piece;
+      const at = ((i * n + Math.floor(row / perPrompt)) * heads + h) * piece;
       to.set(from.subarray(at, at + piece), ((i * ROWS + row) * heads + h) * L * width);
     }
   };
-  /** Draw responses to prompts [n, S], `each` to every one, n · each = ROWS. uniform: a number a token; null: the likeliest. */
-  const sample = (weights, prompts, each, uniform) => {
-    const first = each === 1 ? singles : groups;
+  /** Draw responses to prompts [n, S], n · perPrompt = ROWS of them. uniform: a number a token; null: the likeliest. */
+  const sample = (weights, prompts, perPrompt, uniform) => {
+    const first = perPrompt === 1 ? singles : groups;
     put(first, { weights, prompts });
     put(decoder, { weights });
     [first, decoder].forEach((of) => of.run(0));
     first.run(1);
-    for (const name of ["keys", "values"]) share(first.out(name), decoder.in(name), each);
-    const made = {
+    for (const name of ["keys", "values"]) share(first.out(name), decoder.in(name), perPrompt);
+    const drawn = {
       tokens: new Int32Array(ROWS * T), mask: new Uint8Array(ROWS * T), logp: new Float64Array(ROWS * T),
       entropies: new Float64Array(ROWS * T), truncated: new Uint8Array(ROWS).fill(1),
     };
     for (let t = 0; t < T; t++) {
-      const [source, of] = t ? [decoder, 1] : [first, each];
+      const [source, of] = t ? [decoder, 1] : [first, perPrompt];
       const [probs, logs, entropy] = ["probs", "log_probs", "entropy"].map((name) => source.out(name));
       const V = (probs.length * of) / ROWS;
       for (let row = 0; row < ROWS; row++) {
-        if (!made.truncated[row]) continue;
+        if (!drawn.truncated[row]) continue;
         const [from, at] = [Math.floor(row / of), row * T + t];
         const token = pick(probs.subarray(from * V, from * V + V), uniform && uniform[at]);
-        [made.tokens[at], made.mask[at], made.logp[at], made.entropies[at]] = [token, 1, logs[from * V + token], entropy[from]];
-        if (token === END) made.truncated[row] = 0;
+        [drawn.tokens[at], drawn.mask[at], drawn.logp[at], drawn.entropies[at]] = [token, 1, logs[from * V + token], entropy[from]];
+        if (token === END) drawn.truncated[row] = 0;
       }
-      if (t === T - 1 || !made.truncated.includes(1)) break;
-      put(decoder, { token: Float32Array.from({ length: ROWS }, (_, row) => made.tokens[row * T + t]) });
+      if (t === T - 1 || !drawn.truncated.includes(1)) break;
+      put(decoder, { token: Float32Array.from({ length: ROWS }, (_, row) => drawn.tokens[row * T + t]) });
       decoder.in("at").fill(0)[S + t] = 1;
       put(decoder, { seen: Float32Array.from({ length: L }, (_, k) => (k <= S + t ? 0 : NEVER)) });
       decoder.run(1);
       put(decoder, { keys: decoder.out("keys"), values: decoder.out("values") });
     }
-    return made;
+    return drawn;
   };
   /** Read responses [P, G, T] under weights; return their log-probabilities and entropies. */
   const score = (weights, prompts, tokens) => {
@@ -154,14 +154,14 @@ function transformerOf(memory, { programs, parameters, layers, heads, width, tur
     return { logp: Float64Array.from(updater.out("logp")), entropy: Float64Array.from(updater.out("entropy")) };
   };
   /** Move what was scored last down these slopes; return the gradient's norm, and move nothing where that is no number. */
-  const descend = (own, given) => {
-    put(updater, { m: own.m, v: own.v, ...mapped(given, (value) => (typeof value === "number" ? [value] : value)) });
+  const optimizerStep = (policy, inputs) => {
+    put(updater, { m: policy.m, v: policy.v, ...mapped(inputs, (value) => (typeof value === "number" ? [value] : value)) });
     updater.run(2);
     const [norm] = updater.out("norm");
-    if (Number.isFinite(norm)) for (const name of ["weights", "m", "v"]) own[name].set(updater.out(name));
+    if (Number.isFinite(norm)) for (const name of ["weights", "m", "v"]) policy[name].set(updater.out(name));
     return norm;
   };
-  return { S, T, G, P, sample, score, descend };
+  return { S, T, G, P, sample, score, optimizerStep };
 }
 
 /** Return the token whose slice of the cumulated probabilities holds u, or without u the likeliest one. */
@@ -178,8 +178,8 @@ function pick(probs, u) {
 const CHANCE = ["prompts", "tokens", "groups", "evaluation"];
 /** Return n numbers in [0, 1): a hash of seed, step, purpose, round and their place. */
 export function chance(seed, step, purpose, round, n) {
-  const own = Math.imul(Math.imul(seed, 1000003) + step, 64) + round * CHANCE.length + CHANCE.indexOf(purpose);
-  return draws({ kind: "uniform", shape: [n], seed: own | 0 }).data;
+  const mixed = Math.imul(Math.imul(seed, 1000003) + step, 64) + round * CHANCE.length + CHANCE.indexOf(purpose);
+  return draws({ kind: "uniform", shape: [n], seed: mixed | 0 }).data;
 }
 
 const PAST = ["visits", "mean", "variance", "lowest", "highest"].map((name) => `past_${name}`); // of a prompt's rewards
@@ -197,35 +197,35 @@ function graded(prompts, { tokens, mask }, G, T, task, mistake) {
 }
 
 /** Return rewards, what the loss sees, advantages, uses and the history after this visit, by the algorithm's own program. */
-function judged({ rule, parameters }, rollout, past) {
+function judge({ rule, parameters }, rollout, past) {
   const { N, G, T, paid, format, truncated, ref_logp } = rollout;
   const groups = (x) => array([N, G], x), tokens = (x) => array([N, G, T], x);
-  const given = { old_logp: tokens(rollout.logp), old_entropy: tokens(rollout.entropies), mask: tokens(rollout.mask) };
-  if (ref_logp) given.ref_logp = tokens(ref_logp);
-  Object.assign(given, { correct: groups(paid), well_formed: groups(format), truncated: groups(truncated) });
-  PAST.forEach((name, i) => (given[name] = array([N], past.map((each) => each[i]))));
-  return mapped(rule.judge({ ...given, ...parameters }), (x) => x.data.slice());
+  const inputs = { old_logp: tokens(rollout.logp), old_entropy: tokens(rollout.entropies), mask: tokens(rollout.mask) };
+  if (ref_logp) inputs.ref_logp = tokens(ref_logp);
+  Object.assign(inputs, { correct: groups(paid), well_formed: groups(format), truncated: groups(truncated) });
+  PAST.forEach((name, i) => (inputs[name] = array([N], past.map((history) => history[i]))));
+  return mapped(rule.judge({ ...inputs, ...parameters }), (x) => x.data.slice());
 }
 
 /** Return the groups to learn from: those in use, and where these count more than once, as many of them again, drawn. */
-function chosen({ rule, settings }, paid, N, G, step) {
+function select({ rule, settings }, paid, N, G, step) {
   const uses = Array.from(rule.judge({ correct: array([N, G], paid) }, ["uses"]).uses.data);
-  const there = uses.flatMap((use, group) => (use > 0 ? [group] : []));
-  const missing = Math.round(sum(uses)) - there.length;
+  const used = uses.flatMap((use, group) => (use > 0 ? [group] : []));
+  const missing = Math.round(sum(uses)) - used.length;
   const drawn = Array.from(missing > 0 ? chance(settings.seed, step, "groups", 0, missing) : []);
-  return [...there, ...drawn.map((u) => there[Math.floor(u * there.length)])];
+  return [...used, ...drawn.map((u) => used[Math.floor(u * used.length)])];
 }
 
 /** Return loss and slopes of the selected groups, by the algorithm's own program. scored: log π and entropy of the same groups. */
 function objective({ rule, parameters }, { logp, ref_logp, G, T }, { advantages, seen }, selected, scored) {
   const size = G * T, tokens = (x) => array([selected.length, G, T], x);
   const of = (x) => tokens(concat(selected.map((group) => x.subarray(group * size, group * size + size))));
-  const given = { old_logp: of(logp), advantages: of(advantages), seen: of(seen), ...mapped(scored, tokens) };
-  return rule.objective({ ...given, ...(ref_logp && { ref_logp: of(ref_logp) }), ...parameters });
+  const inputs = { old_logp: of(logp), advantages: of(advantages), seen: of(seen), ...mapped(scored, tokens) };
+  return rule.objective({ ...inputs, ...(ref_logp && { ref_logp: of(ref_logp) }), ...parameters });
 }
 
 /** Return what an objective made of the selected groups, for all N of them: NaN for the others. */
-function shown(found, scored, selected, { N, G, T }) {
+function onAllGroups(outputs, scored, selected, { N, G, T }) {
   const size = G * T;
   const back = (x) => {
     const out = new Float32Array(N * size).fill(NaN);
@@ -233,7 +233,7 @@ function shown(found, scored, selected, { N, G, T }) {
     return out;
   };
   if (!selected.length) return mapped({ logp: 0, ratio: 0, lower: 0, upper: 0, cut: 0, slope: 0 }, () => back([]));
-  const { low, high, dual, ratio, lower, upper, slope } = mapped(found, (x) => x.data);
+  const { low, high, dual, ratio, lower, upper, slope } = mapped(outputs, (x) => x.data);
   const cut = low.map((is, i) => is + 2 * high[i] + 3 * dual[i]);
   return { ...mapped({ ratio, lower, upper, cut }, back), logp: back(scored.logp), slope: back(slope.map((x) => -x)) };
 }
@@ -242,7 +242,7 @@ function shown(found, scored, selected, { N, G, T }) {
 function pullOf(now, rollout, verdict, selected, scored, { slope }) {
   if (!("beta" in now.parameters) || !selected.length) return null;
   const free = objective({ ...now, parameters: { ...now.parameters, beta: 0 } }, rollout, verdict, selected, scored);
-  const push = shown(free, scored, selected, rollout).slope;
+  const push = onAllGroups(free, scored, selected, rollout).slope;
   return slope.map((all, i) => all - push[i]);
 }
 
@@ -250,7 +250,7 @@ function pullOf(now, rollout, verdict, selected, scored, { slope }) {
 class Run {
   constructor(number, start) {
     const [m, v] = [new Float32Array(start.length), new Float32Array(start.length)];
-    Object.assign(this, { number, weights: start.slice(), m, v, left: [1, 1], steps: 0, history: new Map(), kept: [] });
+    Object.assign(this, { number, weights: start.slice(), m, v, left: [1, 1], steps: 0, history: new Map(), recent: [] });
   }
 
   /** Do one step; return its report. Throws Diverged: the weights are then those of the update before. */
@@ -259,7 +259,7 @@ class Run {
     const rollout = lap(this.collect(now));
     if (!rollout.logp.every(Number.isFinite)) throw new Diverged("a log-probability is no finite number");
     const past = rollout.places.map((place) => this.history.get(place) ?? NEVER_SAMPLED);
-    const verdict = judged(now, rollout, past);
+    const verdict = judge(now, rollout, past);
     if (verdict[PAST[0]]) rollout.places.forEach((place, n) => this.history.set(place, PAST.map((name) => verdict[name][n])));
     lap();
     const { scored, ...done } = lap(this.learn(now, rollout, verdict));
@@ -269,8 +269,8 @@ class Run {
     const took = times.slice(1).map((at, i) => at - times[i]);
     const ms = { sample: took[0], judge: took[1], update: took[2], evaluate: took[3], all: sum(took) };
     const of = { run: this.number, step: this.steps, algorithm: now.algorithm };
-    const report = { ...of, ...told(rollout, verdict), ...done, held_out: heldOut, ms };
-    this.kept = [...this.kept, { report, rollout, past, scored }].slice(-KEPT);
+    const report = { ...of, ...rolloutReport(rollout, verdict), ...done, held_out: heldOut, ms };
+    this.recent = [...this.recent, { report, rollout, past, scored }].slice(-KEPT);
     return report;
   }
 
@@ -289,7 +289,7 @@ class Run {
       const places = order.slice(0, rollout.N + more.length), prompts = places.map((place) => task.train[place]);
       const grades = graded(prompts, all, G, T, task, settings.mistake);
       rollout = { ...all, ...grades, prompts, places, N: places.length, P, G, T, S, rounds };
-      rollout.selected = chosen(now, rollout.paid, rollout.N, G, this.steps);
+      rollout.selected = select(now, rollout.paid, rollout.N, G, this.steps);
     }
     return { ...rollout, ref_logp: rule.needs_reference ? scoredAll(now, now.start, rollout) : null };
   }
@@ -302,18 +302,18 @@ class Run {
     const [ids, responses] = [slots.flatMap((n) => encode(prompts[n])), concat(slots.map(of(tokens)))];
     const lr = settings.lr * Math.min(1, (this.steps + 1) / Math.max(1, settings.lr_warmup_steps));
     const total = { loss: 0, grad_norm: 0, low: 0, high: 0, dual: 0 };
-    let found, scored;
+    let outputs, scored;
     for (let update = 0; update < settings.updates_per_rollout; update++) {
       const slopes = { slope: new Float32Array(ROWS * T), entropy_slope: new Float32Array(ROWS * T) };
       scored = mapped(model.score(this.weights, ids, responses), (x) => x.slice(0, selected.length * size));
       if (selected.length) {
-        found = objective(now, rollout, verdict, selected, scored);
-        for (const name of Object.keys(slopes)) if (found[name]) slopes[name].set(found[name].data);
-        for (const name of ["loss", "low", "high", "dual"]) total[name] += sum(found[name].data);
+        outputs = objective(now, rollout, verdict, selected, scored);
+        for (const name of Object.keys(slopes)) if (outputs[name]) slopes[name].set(outputs[name].data);
+        for (const name of ["loss", "low", "high", "dual"]) total[name] += sum(outputs[name].data);
       }
       this.left = [this.left[0] * 0.9, this.left[1] * 0.999];
       const shares = { m_share: 1 - this.left[0], v_share: 1 - this.left[1] };
-      const norm = model.descend(this, { ...slopes, lr, longest: settings.max_grad_norm, ...shares });
+      const norm = model.optimizerStep(this, { ...slopes, lr, longest: settings.max_grad_norm, ...shares });
       if (!Number.isFinite(total.loss)) throw new Diverged("the loss is no finite number");
       if (!Number.isFinite(norm)) throw new Diverged("the gradient is no finite number");
       total.grad_norm += norm;
@@ -321,7 +321,7 @@ class Run {
     const count = settings.updates_per_rollout, seen = count * sum(selected.map(of(verdict.seen)).map(sum));
     const clip = mapped({ low: 0, high: 0, dual: 0 }, (_, name) => total[name] / Math.max(1, seen));
     const means = { loss: total.loss / count, grad_norm: total.grad_norm / count, clip, lr };
-    const last = shown(found, scored, selected, rollout);
+    const last = onAllGroups(outputs, scored, selected, rollout);
     return { ...last, pull: pullOf(now, rollout, verdict, selected, scored, last), ...means, scored };
   }
 
@@ -348,7 +348,7 @@ function scoredAll({ model }, weights, { prompts, tokens, N, G, T }) {
 }
 
 /** Return what a report tells of a rollout. */
-function told({ logp, places, ...rollout }, { rewards, advantages, seen, uses, kl }) {
+function rolloutReport({ logp, places, ...rollout }, { rewards, advantages, seen, uses, kl }) {
   const { mask, correct, entropies, N, G } = rollout, length = sum(mask);
   const dead = Uint8Array.from({ length: N }, (_, n) => +rewards.subarray(n * G, n * G + G).every((r, _, all) => r === all[0]));
   const rows = N * G, of = { accuracy: sum(correct) / rows, reward: sum(rewards) / rows };
@@ -363,15 +363,15 @@ function told({ logp, places, ...rollout }, { rewards, advantages, seen, uses, k
 export function trainer(send) {
   Object.assign(Math, { exp, log, expm1 }); // for the algorithms' programs in run.js: browsers have different ones
   let [memory, shipped, model, task] = [null, null, null, null];
-  let [settings, runs, isPlaying, pause, timer, asked] = [DEFAULTS, [], false, 0, null, {}];
-  const post = (reply) => send({ ...reply, ...asked });
-  const there = new Map();
-  const once = (key, make) => there.get(key) ?? there.set(key, make()).get(key);
-  const startOf = (name) => once(`weights of ${name}`, () => ofHalves(shipped.checkpoints[name].weights));
+  let [settings, runs, isPlaying, pause, timer, replyTo] = [DEFAULTS, [], false, 0, null, {}];
+  const post = (reply) => send({ ...reply, ...replyTo });
+  const cache = new Map();
+  const once = (key, make) => cache.get(key) ?? cache.set(key, make()).get(key);
+  const startOf = (name) => once(`weights of ${name}`, () => fromHalves(shipped.checkpoints[name].weights));
   const taskOf = (name) => once(`task ${name}`, () => ({ ...TASKS[name], ...split(TASKS[name]) }));
   const ruleOf = (name) => once(`rule ${name}`, () => {
-    const { judge, objective, ...told } = shipped.rules[name];
-    return { judge: program(judge), objective: program(objective), ...told };
+    const { judge, objective, ...about } = shipped.rules[name];
+    return { judge: program(judge), objective: program(objective), ...about };
   });
   const known = (name, value, among) => {
     if (!Object.hasOwn(among, value)) throw new RangeError(`${name} must be one of ${Object.keys(among).join(", ")}; got ${value}`);
@@ -381,12 +381,12 @@ export function trainer(send) {
     throw new RangeError(`${name} must be a ${isWhole ? "whole " : ""}number from ${low} to ${high}; got ${value}`);
   };
   /** Return the settings with these changes. Throws RangeError for one that there is not, or that is out of its range. */
-  const changed = (before, given) => {
-    for (const [name, value] of Object.entries(given)) {
+  const changed = (before, changes) => {
+    for (const [name, value] of Object.entries(changes)) {
       known("a setting", name, DEFAULTS);
       if (RANGES[name]) within(name, value, RANGES[name]);
     }
-    const next = { ...before, ...given };
+    const next = { ...before, ...changes };
     known("checkpoint", next.checkpoint, shipped.checkpoints);
     known("algorithm", next.algorithm, shipped.rules);
     if (next.beside !== null) known("beside", next.beside, shipped.rules);
@@ -396,13 +396,13 @@ export function trainer(send) {
       known("parameters of", algorithm, shipped.rules);
       for (const [name, value] of Object.entries(numbers)) {
         known(`a parameter of ${algorithm}`, name, shipped.rules[algorithm].parameters);
-        within(name, value, OF_PIECES[name] ?? [0, 1000]); // wider than sliders are: what an odd number does is worth a look
+        within(name, value, PARAMETER_RANGES[name] ?? [0, 1000]); // wider than sliders are: what an odd number does is worth a look
       }
     }
     return next;
   };
   const ready = () => {
-    const algorithms = mapped(shipped.rules, ({ judge, objective, ...told }) => told);
+    const algorithms = mapped(shipped.rules, ({ judge, objective, ...about }) => about);
     post({ is: "ready", algorithms, checkpoints: Object.keys(shipped.checkpoints), wasm: memory.isWasm });
   };
   const take = (next, isNew) => {
@@ -417,8 +417,8 @@ export function trainer(send) {
     post({ is: isNew ? "started" : "set", settings, bytes: memory.bytes, ms: performance.now() - began });
   };
   const nowOf = (number, algorithm = number ? settings.beside : settings.algorithm) => {
-    const rule = ruleOf(algorithm), own = (number && settings.beside_parameters) || (settings.parameters[algorithm] ?? {});
-    const parameters = mapped(rule.parameters, ([value], name) => own[name] ?? value);
+    const rule = ruleOf(algorithm), numbers = (number && settings.beside_parameters) || (settings.parameters[algorithm] ?? {});
+    const parameters = mapped(rule.parameters, ([value], name) => numbers[name] ?? value);
     return { settings, algorithm, rule, parameters, model, task, start: startOf(settings.checkpoint) };
   };
   const step = () => {
@@ -442,13 +442,13 @@ export function trainer(send) {
     if (isPlaying) timer = setTimeout(tick, pause);
   };
   const keptOf = (run, number) => {
-    const found = runs[run]?.kept.find(({ report }) => report.step === number);
-    if (found?.report.G === model.G) return found;
+    const entry = runs[run]?.recent.find(({ report }) => report.step === number);
+    if (entry?.report.G === model.G) return entry;
     throw new RangeError(`step must be one of the last ${KEPT} with these sizes; got ${number}`);
   };
   const DO = {
-    open: (given) => {
-      [shipped, memory] = [given, machine(given.kernels && bytesOf(given.kernels))];
+    open: (message) => {
+      [shipped, memory] = [message, machine(message.kernels && bytesOf(message.kernels))];
       memory.begin = memory.top;
       ready();
     },
@@ -456,11 +456,11 @@ export function trainer(send) {
       Object.assign(shipped.checkpoints, checkpoints);
       ready();
     },
-    start: (given) => take(changed(DEFAULTS, given.settings ?? {}), true),
-    set: (given) => take(changed(settings, given.settings), false),
+    start: (message) => take(changed(DEFAULTS, message.settings ?? {}), true),
+    set: (message) => take(changed(settings, message.settings), false),
     reset: () => take(settings, true),
-    play: (given) => {
-      [isPlaying, pause] = [true, given.pause ?? 0];
+    play: (message) => {
+      [isPlaying, pause] = [true, message.pause ?? 0];
       clearTimeout(timer);
       timer = setTimeout(tick, 0);
     },
@@ -477,10 +477,10 @@ export function trainer(send) {
       known("algorithm", algorithm, shipped.rules);
       const now = nowOf(run, algorithm), { rollout, past, scored } = keptOf(run, number);
       const { selected } = rollout, asks = now.rule.needs_reference && !rollout.ref_logp;
-      const given = asks ? { ...rollout, ref_logp: scoredAll(now, now.start, rollout) } : rollout;
-      const verdict = judged(now, given, past), advantages = Float32Array.from(verdict.advantages);
-      const found = selected.length && objective(now, given, verdict, selected, scored);
-      post({ is: "pushed", run, step: number, algorithm, advantages, ...shown(found, scored, selected, rollout) });
+      const completed = asks ? { ...rollout, ref_logp: scoredAll(now, now.start, rollout) } : rollout;
+      const verdict = judge(now, completed, past), advantages = Float32Array.from(verdict.advantages);
+      const outputs = selected.length && objective(now, completed, verdict, selected, scored);
+      post({ is: "pushed", run, step: number, algorithm, advantages, ...onAllGroups(outputs, scored, selected, rollout) });
     },
     evaluate: ({ greedy = false }) => {
       for (const run of runs) {
@@ -489,19 +489,19 @@ export function trainer(send) {
       }
     },
   };
-  return ({ do: what, id, ...given }) => {
-    asked = id === undefined ? {} : { id };
+  return ({ do: what, id, ...message }) => {
+    replyTo = id === undefined ? {} : { id };
     try {
       known("do", what, DO);
       if (!shipped && what !== "open") throw new RangeError(`open comes before ${what}`);
       if (!runs.length && !["open", "add", "start"].includes(what)) throw new RangeError(`start comes before ${what}`);
-      DO[what](given);
+      DO[what](message);
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       post({ is: "refused", why: error.message });
     }
     if (id !== undefined) post({ is: "done" });
-    asked = {};
+    replyTo = {};
   };
 }
 

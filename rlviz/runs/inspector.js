@@ -30,7 +30,7 @@ export function inspector(el, ask) {
   const state = { picture: null, run: null, data: null, place: null };
   const open = new Set(["objective"]);  // terms and rows that the reader has opened, whichever token is shown
   const curves = node("div", { class: "ri-curves" }), bar = node("div", { class: "ri-bar" }), groups = node("div", { class: "ri-groups" });
-  const said = node("p", { class: "ri-said", role: "status", "aria-live": "polite" });
+  const caption = node("p", { class: "ri-said", role: "status", "aria-live": "polite" });
   const differs = node("div"), responses = node("div"), token = node("div");
   const head = node("div", { class: "ri-head" }, bar, differs);
   const left = node("div", { class: "ri-col ri-left" }, groups, responses);
@@ -79,7 +79,7 @@ export function inspector(el, ask) {
 
   let drawn = null;
   function drawPicture() {
-    if (state.picture !== drawn?.given) drawn = { given: state.picture, ...mount(curves, state.picture, { moved: go }) };
+    if (state.picture !== drawn?.picture) drawn = { picture: state.picture, ...mount(curves, state.picture, { moved: go }) };
     if (state.place) drawn.choose({ step: state.place[0] });
   }
 
@@ -89,14 +89,14 @@ export function inspector(el, ask) {
     const before = stops().filter((s) => s < step).reverse(), after = stops().filter((s) => s > step);
     const slider = node("input", { type: "range", min: at[0] ?? 1, max: at.at(-1) ?? 1, "aria-label": "step", "aria-valuetext": `step ${step} of ${steps}`, disabled: at.length < 2, oninput: (e) => go({ step: +e.target.value }) });
     slider.value = step;
-    said.setAttribute("aria-live", clock ? "off" : "polite"); // one a second is too much to listen to
+    caption.setAttribute("aria-live", clock ? "off" : "polite"); // one a second is too much to listen to
     swap(bar, [
       node("button", { "data-key": "play", disabled: stops().length < 2, onclick: () => play(!clock) }, clock ? "❚❚ Pause" : "▶ Play"),
       node("button", { "data-key": "previous", title: `Previous ${kind}`, "aria-label": `Previous ${kind}`, ...to(before) }, "◀"),
       slider,
       node("button", { "data-key": "next", title: `Next ${kind}`, "aria-label": `Next ${kind}`, ...to(after) }, "▶"),
       state.run.live ? node("button", { "data-key": "refresh", title: "Read the run again", onclick: () => ask(null) }, "Refresh") : null,
-      said,
+      caption,
     ].filter(Boolean), slider);
   }
 
@@ -108,8 +108,8 @@ export function inspector(el, ask) {
       for (const name of ["min", "max", "aria-valuetext"]) old.setAttribute(name, slider.getAttribute(name));
       old.value = slider.value;
       children = children.map((child) => (child === slider ? old : child));
-      const rest = [...place.children].filter((child) => child !== old);
-      for (const child of rest) child.remove();
+      const others = [...place.children].filter((child) => child !== old);
+      for (const child of others) child.remove();
       const where = children.indexOf(old);
       old.before(...children.slice(0, where));
       old.after(...children.slice(where + 1));
@@ -122,12 +122,12 @@ export function inspector(el, ask) {
   function drawGroups() {
     const count = Math.max(0, ...steps().map((s) => s.groups.length)), [, chosen] = state.place;
     swap(groups, Array.from({ length: count }, (_, g) => {
-      const own = steps().map((s) => at(s.groups, g)), prompts = [...new Set(own.map((group) => group.prompt))].join(" | ");
-      const marks = own.map((group) => group.responses.map((r) => (r.graded === "right" ? "●" : "○")).join("")).join(" ");
+      const shared = steps().map((s) => at(s.groups, g)), prompts = [...new Set(shared.map((group) => group.prompt))].join(" | ");
+      const marks = shared.map((group) => group.responses.map((r) => (r.graded === "right" ? "●" : "○")).join("")).join(" ");
       const button = node("button", { "data-key": `group ${g}`, "aria-pressed": String(g === chosen), onclick: () => go({ group: g }) },
         node("span", {}, `${g + 1}: ${prompts.length > 40 ? prompts.slice(0, 39) + "…" : prompts} `), node("span", { "aria-hidden": "true", class: "ri-dim" }, marks));
-      button.setAttribute("aria-label", `group ${g + 1}: ${prompts}; ${own.map((group) => group.words).join("; ")}`);
-      if (!own.some((group) => group.numbers)) button.style.opacity = 0.7;
+      button.setAttribute("aria-label", `group ${g + 1}: ${prompts}; ${shared.map((group) => group.words).join("; ")}`);
+      if (!shared.some((group) => group.numbers)) button.style.opacity = 0.7;
       return button;
     }));
   }
@@ -206,23 +206,23 @@ export function inspector(el, ask) {
   const bring = (fold) => { right.scrollTop += fold.getBoundingClientRect().top - right.getBoundingClientRect().top - (getComputedStyle(token.querySelector(".ri-top")).position === "sticky" ? token.querySelector(".ri-top").offsetHeight : 0); };
   const lines = (first, text, number) => [first, ...fillIn(text, number).split("\n")].map((line) => node("span", { class: "line" }, line));
   function termView([name, key, text, parts], number, path) {
-    const own = `${path} ${key}`;
+    const place = `${path} ${key}`;
     const [, ...body] = lines("", text, number);
-    const summary = node("summary", { "data-key": own }, `${name} `, node("b", {}, number(key)));
-    return node("details", { open: open.has(own), ontoggle: (e) => (e.target.open ? open.add(own) : open.delete(own)) },
-      summary, ...body, ...parts.map((part) => termView(part, number, own)));
+    const summary = node("summary", { "data-key": place }, `${name} `, node("b", {}, number(key)));
+    return node("details", { open: open.has(place), ontoggle: (e) => (e.target.open ? open.add(place) : open.delete(place)) },
+      summary, ...body, ...parts.map((part) => termView(part, number, place)));
   }
   function others(rows, family, cell, run) {
-    const own = rows[0], body = [];
+    const thisRun = rows[0], body = [];
     for (const [place, row] of rows.entries()) {
-      const { name, differs } = family[place], key = `${run} row ${place}`, shown = open.has(key);
-      const toggle = node("button", { "data-key": key, "aria-expanded": String(shown), onclick: () => { shown ? open.delete(key) : open.add(key); drawToken(); } }, place ? name : `${name} (this run)`);
+      const { name, differs } = family[place], key = `${run} row ${place}`, isOpen = open.has(key);
+      const toggle = node("button", { "data-key": key, "aria-expanded": String(isOpen), onclick: () => { isOpen ? open.delete(key) : open.add(key); drawToken(); } }, place ? name : `${name} (this run)`);
       const cells = [node("th", { scope: "row" }, toggle)];
       const why = row.push === undefined ? [] : cell(row.why).split(" ").filter(Boolean);
       if (row.push === undefined) cells.push(node("td", { colspan: 6, class: "same why" }, row.needs.join("; ")));
       else {
         const limits = (one) => `${cell(one.lower)} … ${cell(one.upper)}`;
-        const values = [[cell(row.A), cell(own.A)], [cell(row.ratio), cell(own.ratio)], [limits(row), limits(own)], [cell(row.weight), cell(own.weight)]];
+        const values = [[cell(row.A), cell(thisRun.A)], [cell(row.ratio), cell(thisRun.ratio)], [limits(row), limits(thisRun)], [cell(row.weight), cell(thisRun.weight)]];
         cells.push(...values.map(([value, before]) => node("td", { class: value === before ? "same" : "other" }, value)));
         const push = cell(row.push), way = push.startsWith("−") ? "down" : push === "0" ? "" : "up";
         cells.push(node("td", { class: cell(row.differs) ? "other" : "same" }, node("span", { class: way ? `ri-${way}` : "" }, { up: "↑ ", down: "↓ ", "": "" }[way]), push, cell(row.clipped) ? " ✂\ufe0e" : ""));
@@ -230,10 +230,10 @@ export function inspector(el, ask) {
         cells.push(node("td", { class: "why" }, why.join(", ") || together, row.needs.length ? " *" : ""));
       }
       body.push(node("tr", {}, ...cells));
-      if (!shown) continue;
-      const told = row.push === undefined ? "" : `ratio ${cell(row.ratio)}, weight ${cell(row.weight)}${cell(row.clipped) ? ", its gradient is cut" : ""}`;
+      if (!isOpen) continue;
+      const words = row.push === undefined ? "" : `ratio ${cell(row.ratio)}, weight ${cell(row.weight)}${cell(row.clipped) ? ", its gradient is cut" : ""}`;
       const items = differs.map(([slot, before, after, reason]) => node("li", {}, node(why.includes(slot) ? "b" : "span", {}, `${slot}${why.includes(slot) ? " (changes this token)" : ""}`), `: ${before} → ${after}: ${reason}`));
-      body.push(node("tr", { class: "more" }, node("td", { colspan: 7 }, node("p", {}, told), row.needs.length ? node("p", {}, `* ${row.needs.join("; ")}`) : "", items.length ? node("ul", {}, ...items) : "")));
+      body.push(node("tr", { class: "more" }, node("td", { colspan: 7 }, node("p", {}, words), row.needs.length ? node("p", {}, `* ${row.needs.join("; ")}`) : "", items.length ? node("ul", {}, ...items) : "")));
     }
     const heading = ["algorithm", "A", "ratio", "limits", "weight", "push", "slots"].map((word) => node("th", { scope: "col" }, word));
     const fold = node("details", { class: "ri-others", open: open.has("others"), ontoggle: (e) => { if (e.target.open && !open.has("others")) bring(fold); e.target.open ? open.add("others") : open.delete("others"); } });
@@ -251,7 +251,7 @@ export function inspector(el, ask) {
     drawPicture();
     if (!state.run || !state.place) return;
     drawBar();
-    said.textContent = state.data?.caption ?? "";
+    caption.textContent = state.data?.caption ?? "";
     if (!state.data?.runs?.some(Boolean)) { for (const part of [groups, responses, token]) part.replaceChildren(); return; }
     drawGroups();
     drawResponses();
@@ -282,8 +282,8 @@ function renderInspector({ model, el }) {
   const show = () => { due = false; const next = Object.fromEntries([...stale].map((name) => [name, model.get(name)])); stale.clear(); view.show(next); };
   show();
   const later = names.map((name) => [`change:${name}`, () => { stale.add(name); if (!due) { due = true; queueMicrotask(show); } }]);
-  for (const [event, told] of later) model.on(event, told);
-  return () => { for (const [event, told] of later) model.off(event, told); view.destroy(); };
+  for (const [event, listener] of later) model.on(event, listener);
+  return () => { for (const [event, listener] of later) model.off(event, listener); view.destroy(); };
 }
 export default { render: renderInspector };
 
@@ -294,10 +294,10 @@ export function frozenInspector(el, { picture, run, tables, steps, place: first 
     view.show({ data, place: fitted(place, data) });
     el.dispatchEvent(new CustomEvent("place", { bubbles: true, detail: place }));
   };
-  const fitted = ([step, group, ...rest], data) => {
-    const own = data.runs?.find(Boolean)?.groups ?? [];
-    const told = own.findIndex((one) => one.numbers);
-    return [step, own[group] && !own[group].numbers && told >= 0 ? told : group, ...rest];
+  const fitted = ([step, group, ...tail], data) => {
+    const groups = data.runs?.find(Boolean)?.groups ?? [];
+    const informative = groups.findIndex((one) => one.numbers);
+    return [step, groups[group] && !groups[group].numbers && informative >= 0 ? informative : group, ...tail];
   };
   const view = inspector(el, show);
   view.show({ picture, run });

@@ -32,9 +32,9 @@ const isOffered = ({ why, recorded }) => !why || Boolean(recorded);
 
 /** The values that an address asks for, as far as they exist and lie in their range; what else it says is ignored. */
 export function wished(controls, hash) {
-  const told = new URLSearchParams(hash.replace(/^#/, "")), values = {};
+  const address = new URLSearchParams(hash.replace(/^#/, "")), values = {};
   for (const [name, { options, stops, low, high }] of Object.entries(controls)) {
-    const text = told.get(`${NAME}.${name}`)?.trim(), number = Number(text);
+    const text = address.get(`${NAME}.${name}`)?.trim(), number = Number(text);
     if (!text) continue;
     if (options) {
       if (options.some((one) => one.value === text && isOffered(one))) values[name] = text;
@@ -47,9 +47,9 @@ export function wished(controls, hash) {
 }
 
 /** All settings where some are asked for: an algorithm brings its own numbers. */
-export function settingsOf({ controls, numbers }, asked) {
+export function settingsOf({ controls, numbers }, wishes) {
   const first = Object.fromEntries(Object.entries(controls).map(([name, { value }]) => [name, value]));
-  return { ...first, ...numbers[asked.algorithm ?? first.algorithm], ...asked };
+  return { ...first, ...numbers[wishes.algorithm ?? first.algorithm], ...wishes };
 }
 
 /** What a prompt of a policy's task asks for, with a right answer to it. */
@@ -61,10 +61,10 @@ export function askedBy(policy, prompt) {
 }
 
 /** What the worker is told of these settings. */
-export function toldOf({ controls, numbers }, settings) {
+export function messageOf({ controls, numbers }, settings) {
   const { algorithm, beside, task: checkpoint, seed, group_size, updates_per_rollout, lr, reward } = settings;
-  const own = Object.keys(numbers[algorithm]).filter((name) => controls[name]);
-  const parameters = Object.fromEntries(own.map((name) => [name, settings[name]]));
+  const names = Object.keys(numbers[algorithm]).filter((name) => controls[name]);
+  const parameters = Object.fromEntries(names.map((name) => [name, settings[name]]));
   const widths = Object.fromEntries(Object.entries(numbers[algorithm]).filter(([name]) => name in parameters && WIDTHS.includes(name)));
   const twin = beside === algorithm ? { ...parameters, ...widths } : null; // the same, with its own ε
   return { algorithm, beside: beside || null, beside_parameters: twin, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
@@ -72,8 +72,8 @@ export function toldOf({ controls, numbers }, settings) {
 
 /** The lines that train the same in Python, by torch. */
 export function linesOf({ call, controls, numbers, responses }, settings) {
-  const own = numbers[settings.algorithm], { python } = controls.algorithm.options.find((one) => one.value === settings.algorithm);
-  const changed = Object.keys(own).filter((name) => controls[name] && settings[name] !== own[name]);
+  const usual = numbers[settings.algorithm], { python } = controls.algorithm.options.find((one) => one.value === settings.algorithm);
+  const changed = Object.keys(usual).filter((name) => controls[name] && settings[name] !== usual[name]);
   const fields = {
     ...settings, python, num_prompts: responses / settings.group_size,
     task: settings.task === "chain-rare" ? '"chain-rare", "chain"' : `"${settings.task}"`,
@@ -87,7 +87,7 @@ export function linesOf({ call, controls, numbers, responses }, settings) {
 /** A worker as a function: it is sent a message with an id, and promises the replies that carry it, when they are all there. */
 export function asking(worker) {
   const waiting = new Map();
-  let asked = 0;
+  let count = 0;
   worker.onmessage = ({ data: { id, ...reply } }) => {
     const one = waiting.get(id);
     if (!one) return; // it comes twice, or late
@@ -100,8 +100,8 @@ export function asking(worker) {
     waiting.clear();
   };
   return (message) => new Promise((done, failed) => {
-    waiting.set(++asked, { replies: [], done, failed });
-    worker.postMessage({ ...message, id: asked });
+    waiting.set(++count, { replies: [], done, failed });
+    worker.postMessage({ ...message, id: count });
   });
 }
 
@@ -172,8 +172,8 @@ function rowCompared({ isRight, isPaid, A }) {
 }
 /** A token's push in two: what its advantage does, and what the KL term does. */
 function pushesOf({ slope, pull }, at) {
-  const ofKL = pull?.[at] || 0;
-  return { push: (slope[at] || 0) - ofKL, pull: ofKL };
+  const klPull = pull?.[at] || 0;
+  return { push: (slope[at] || 0) - klPull, pull: klPull };
 }
 const wayOf = (push) => (push > 0 ? "up" : push < 0 ? "down" : "");
 function rowPushed({ places, texts }, record, most, chosen, onToken) {
@@ -192,20 +192,20 @@ function rowPushed({ places, texts }, record, most, chosen, onToken) {
 }
 function showGroup(boxes, record, { n, chosen, settings, onToken }) {
   const { prompt, rows, isDead, isUsed } = groupOf(record, n), mean = rows.reduce((sum, one) => sum + one.reward, 0) / rows.length;
-  const shown = rowsShown(rows, matchMedia(NARROW).matches ? ROWS_SHOWN.narrow : ROWS_SHOWN.wide), more = rows.length - shown.length;
+  const visible = rowsShown(rows, matchMedia(NARROW).matches ? ROWS_SHOWN.narrow : ROWS_SHOWN.wide), more = rows.length - visible.length;
   const most = largest(Array.from(record.slope, (one) => Math.abs(one) || 0)) || 1;
   const pushes = rows.flatMap(({ places }) => places.map((at) => pushesOf(record, at))), isPulled = pushes.some(({ pull }) => Math.abs(pull) > FAINT * most);
   const idle = isDead ? "a dead group" : "all are cut";
   say(boxes.sample.what, `a group: ${rows.length} answers to ${prompt}`);
   say(boxes.compare.what, !isDead ? `against their mean, ${format(mean, ".2f")}` : rows.some(({ A }) => A) ? "all equal, but not to those before" : "all equal: nothing to compare");
   say(boxes.push.what, !isUsed ? "left out of this step" : pushes.some(({ push }) => push) ? "each token up ↑ or down ↓" : isPulled ? `${idle}: only the KL pulls` : `${idle}: no push`);
-  boxes.sample.body.replaceChildren(...shown.map((i) => {
+  boxes.sample.body.replaceChildren(...visible.map((i) => {
     const row = html("div", { className: "play-row" });
     for (const textContent of rows[i].texts) html("span", { className: "play-typed", textContent }, row);
     return row;
   }));
-  boxes.compare.body.replaceChildren(...shown.map((i) => rowCompared(rows[i])));
-  boxes.push.body.replaceChildren(...shown.map((i) => rowPushed(rows[i], record, most, chosen, onToken)));
+  boxes.compare.body.replaceChildren(...visible.map((i) => rowCompared(rows[i])));
+  boxes.push.body.replaceChildren(...visible.map((i) => rowPushed(rows[i], record, most, chosen, onToken)));
   say(boxes.sample.foot, `${more > 0 ? `And ${more} more. ` : ""}${askedBy(settings.task, prompt)}`);
   say(boxes.compare.foot, `The bar is the advantage A. Groups with nothing to compare: ${record.isDead.reduce((sum, one) => sum + one, 0)} of ${record.N}.`);
   const cut = `Dotted: cut at the last update. During all updates: ${exactly(record.clipped)} of the tokens.`;
@@ -250,16 +250,16 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
     box.onchange = () => onChange(Math.min(high, Math.max(0, Math.round(Number(box.value) || 0))));
     return { home, put: (value) => { box.value = value; } };
   }
-  const slider = html("input", { type: "range", min: 0, step: 1, "aria-label": label }, home), said = html("output", {}, home), note = html("small", {}, home);
+  const slider = html("input", { type: "range", min: 0, step: 1, "aria-label": label }, home), output = html("output", {}, home), note = html("small", {}, home);
   let places = stops;
   slider.oninput = () => onChange(places[slider.value]);
   return { home, put: (value) => {
     places = [...new Set([...stops, value])].sort((a, b) => a - b);
     slider.max = places.length - 1;
     slider.value = places.indexOf(value);
-    said.value = format(value, ".4g");
-    slider.setAttribute("aria-valuetext", said.value);
-  }, rest: (why) => {
+    output.value = format(value, ".4g");
+    slider.setAttribute("aria-valuetext", output.value);
+  }, setIdle: (why) => {
     slider.disabled = Boolean(why);
     say(note, why);
   } };
@@ -272,19 +272,19 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
  * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. player(home, name), where recorded runs
  * are offered, shows one there. waits: what is said until Train is pressed, and nothing loaded before; "": it trains at once. Returns what `rlviz.run` is to a page.
  */
-export function playground(root, given, load, { linked = true, player = null, waits = "" } = {}) {
-  const { controls } = given, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const asked = linked ? wished(controls, location.hash) : {};
-  const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, shown = { step: null, n: 0, token: null, others: [], at: 0 };
-  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", opening = null, ask = null;
-  const there = new Set(); // policies that the worker has
+export function playground(root, payload, load, { linked = true, player = null, waits = "" } = {}) {
+  const { controls } = payload, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const wishes = linked ? wished(controls, location.hash) : {};
+  const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, view = { step: null, n: 0, token: null, others: [], at: 0 };
+  let settings = settingsOf(payload, wishes), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", opening = null, ask = null;
+  const loaded = new Set(); // policies that the worker has
   let isWaiting = Boolean(waits);
-  let isFirst = !isStill && !Object.keys(asked).length; // a visitor's first step is played slowly
+  let isFirst = !isStill && !Object.keys(wishes).length; // a visitor's first step is played slowly
 
   dress(root, PLAYGROUND_CSS, "playground"); // playground.css, which Python puts before
   root.classList.add("play");
-  const said = html("p", { className: "play-said", role: "status" }, root);
-  const { board, boxes, drawn } = makeBoxes(root, given.curves);
+  const status = html("p", { className: "play-said", role: "status" }, root);
+  const { board, boxes, drawn } = makeBoxes(root, payload.curves);
   const chips = html("p", { className: "play-groups" }, boxes.sample.item), bar = html("div", { className: "play-buttons", role: "group", "aria-label": "training" }, root);
   const button = (textContent, title, onclick, home = bar) => html("button", { type: "button", textContent, title, onclick }, home);
   button("‹", "The group before", () => turnTo(-1), chips).setAttribute("aria-label", "The group before");
@@ -297,10 +297,10 @@ export function playground(root, given, load, { linked = true, player = null, wa
   for (const name of Object.keys(PACES)) html("option", { value: name, textContent: `speed: ${name}`, selected: name === pace }, speed);
   speed.onchange = () => { pace = speed.value; };
   const scrub = html("input", { type: "range", min: 1, step: 1, "aria-label": "step" }, bar), where = html("output", {}, bar);
-  scrub.oninput = () => { const step = +scrub.value; pause(); Object.assign(shown, { step, token: null }); show(); };
+  scrub.oninput = () => { const step = +scrub.value; pause(); Object.assign(view, { step, token: null }); show(); };
 
-  const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), made = {};
-  for (const [name, control] of Object.entries(controls)) panel.append((made[name] = makeControl(control, (value) => change({ [name]: value }))).home);
+  const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), widgets = {};
+  for (const [name, control] of Object.entries(controls)) panel.append((widgets[name] = makeControl(control, (value) => change({ [name]: value }))).home);
   const tape = html("section", { className: "play-tape", hidden: true }, root);
   const about = html("details", { className: "play-about" }, root), list = html("dl", {}, about);
   about.prepend(html("summary", { textContent: "What these are" }));
@@ -312,8 +312,8 @@ export function playground(root, given, load, { linked = true, player = null, wa
   boxes.push.item.after(terms);
   const tries = html("p", { className: "play-tries" }, root);
   tries.append(html("b", { textContent: "Try:" }));
-  for (const one of given.tries) {
-    const link = html("a", { textContent: one.title, href: `#${addressOf(settingsOf(given, one.values))}` }, tries);
+  for (const one of payload.tries) {
+    const link = html("a", { textContent: one.title, href: `#${addressOf(settingsOf(payload, one.values))}` }, tries);
     link.onclick = (event) => { event.preventDefault(); attempt(one); };
   }
   const fold = html("details", { className: "play-call" }, root);
@@ -324,20 +324,20 @@ export function playground(root, given, load, { linked = true, player = null, wa
 
   const recorded = () => controls.algorithm.options.find((one) => one.value === settings.algorithm).recorded;
   function addressOf(values) {
-    const told = new URLSearchParams(location.hash.slice(1));
-    for (const name in controls) told.set(`${NAME}.${name}`, values[name]);
-    return told;
+    const address = new URLSearchParams(location.hash.slice(1));
+    for (const name in controls) address.set(`${NAME}.${name}`, values[name]);
+    return address;
   }
   function tell() {
     for (const name in controls) {
-      made[name].put(settings[name]);
+      widgets[name].put(settings[name]);
       const { idle } = controls[name]; // {of, at, why}: it does nothing while another control stands there
-      made[name].rest?.(idle && settings[idle.of] === idle.at ? idle.why : "");
-      made[name].home.hidden = recorded() ? name !== "algorithm" : Boolean(controls[name].own) && !(name in given.numbers[settings.algorithm]);
+      widgets[name].setIdle?.(idle && settings[idle.of] === idle.at ? idle.why : "");
+      widgets[name].home.hidden = recorded() ? name !== "algorithm" : Boolean(controls[name].own) && !(name in payload.numbers[settings.algorithm]);
     }
-    for (const one of made.beside.home.querySelectorAll("option[value]:not([value=''])")) say(one, one.value + (one.value === settings.algorithm ? ", own ε" : ""));
+    for (const one of widgets.beside.home.querySelectorAll("option[value]:not([value=''])")) say(one, one.value + (one.value === settings.algorithm ? ", own ε" : ""));
     fold.hidden = Boolean(recorded());
-    if (!recorded()) say(code, linesOf(given, settings));
+    if (!recorded()) say(code, linesOf(payload, settings));
     if (!linked) return;
     try {
       history.replaceState(history.state, "", `#${addressOf(settings)}`);
@@ -345,7 +345,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
   }
   function change(values) {
     const isOther = values.algorithm && values.algorithm !== settings.algorithm;
-    settings = { ...settings, ...(isOther ? given.numbers[values.algorithm] : {}), ...values };
+    settings = { ...settings, ...(isOther ? payload.numbers[values.algorithm] : {}), ...values };
     if (isOther && settings.beside === settings.algorithm) settings.beside = "";
     tell();
     if (Object.keys(values).some((name) => BEGIN_ANEW.includes(name))) {
@@ -357,7 +357,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
     return draw();
   }
   function attempt({ values, question: text, see, below }) {
-    settings = settingsOf(given, values);
+    settings = settingsOf(payload, values);
     question.hidden = false;
     question.replaceChildren(html("p", { className: "play-question", textContent: text }));
     const answer = html("details", {}, question);
@@ -379,39 +379,39 @@ export function playground(root, given, load, { linked = true, player = null, wa
     else if (!hasGhost) ghost = {};
     isPlaying = false;
     Object.assign(run, { records: [], beside: [], before: null, besideBefore: null, isChanged: false });
-    Object.assign(shown, { step: null, token: null, others: [] });
+    Object.assign(view, { step: null, token: null, others: [] });
     [changes, terms.hidden] = [[], true];
     delete board.dataset.stage;
     if (showRecorded()) return;
-    say(said, "The model is loaded.");
+    say(status, "The model is loaded.");
     try {
       ask = await (opening ??= opened()); // one worker, however often it is begun anew while that starts
-      if (!there.has(settings.task)) await ask({ do: "add", checkpoints: { [settings.task]: await load(settings.task) } });
-      there.add(settings.task);
-      const [answer] = await ask({ do: "start", settings: toldOf(given, settings) });
+      if (!loaded.has(settings.task)) await ask({ do: "add", checkpoints: { [settings.task]: await load(settings.task) } });
+      loaded.add(settings.task);
+      const [answer] = await ask({ do: "start", settings: messageOf(payload, settings) });
       if (answer.is === "refused") throw new Error(answer.why);
       const looks = await ask({ do: "evaluate" });
       if (mine !== turn) return;
       [run.before, run.besideBefore] = [looks[0].held_out, looks[1]?.held_out ?? null];
     } catch (error) {
       if (!ask) opening = null; // it is loaded again next time
-      if (mine === turn) say(said, `It cannot train here: ${error.message}`);
+      if (mine === turn) say(status, `It cannot train here: ${error.message}`);
       return;
     }
     draw();
-    say(said, `Before training, ${percent(run.before)} of the answers to new prompts are right.`);
+    say(status, `Before training, ${percent(run.before)} of the answers to new prompts are right.`);
     if (isStill && !isAsked) return pause();
     await play();
   }
   /** Play the recorded run of an algorithm that cannot train here, in place of the boxes; return whether it is one. */
   function showRecorded() {
-    const told = recorded();
-    for (const part of [board, bar, about, tries]) part.hidden = Boolean(told);
-    tape.hidden = !told;
+    const recording = recorded();
+    for (const part of [board, bar, about, tries]) part.hidden = Boolean(recording);
+    tape.hidden = !recording;
     tape.replaceChildren(); // a run that plays there stops
-    if (!told) return false;
-    const { name, text, links } = told, note = html("p"), home = html("div");
-    say(said, text);
+    if (!recording) return false;
+    const { name, text, links } = recording, note = html("p"), home = html("div");
+    say(status, text);
     for (const [words, href] of Object.entries(links)) note.append(html("a", { textContent: words, href }), " ");
     tape.replaceChildren(note, home);
     player(home, name);
@@ -419,15 +419,15 @@ export function playground(root, given, load, { linked = true, player = null, wa
   }
   async function opened() {
     const { worker, open } = await load("programs"), script = new Blob([worker], { type: "text/javascript" });
-    const made = asking(new Worker(URL.createObjectURL(script)));
-    await made(open);
-    return made;
+    const send = asking(new Worker(URL.createObjectURL(script)));
+    await send(open);
+    return send;
   }
   /** Do one step of both runs; return whether it could be done. */
   async function advance(mine) {
     const { records, beside, isChanged } = run; // others, where it begins anew meanwhile
     run.isChanged = false;
-    const sent = isChanged ? [ask({ do: "set", settings: toldOf(given, settings) })] : [];
+    const sent = isChanged ? [ask({ do: "set", settings: messageOf(payload, settings) })] : [];
     const replies = (await Promise.all([...sent, ask({ do: "step" })])).flat();
     for (const one of replies) if (one.is === "step") (one.run ? beside : records).push(withCurves(one));
     const old = records.length - KEPT_WHOLE - 1;
@@ -440,19 +440,19 @@ export function playground(root, given, load, { linked = true, player = null, wa
     const broken = replies.find((one) => one.is === "diverged"), refused = replies.find((one) => one.is === "refused");
     if (!broken && !refused) return true;
     pause();
-    say(said, refused?.why ?? `${broken.run ? besideName() : settings.algorithm} diverged in step ${broken.step}: ${broken.what}. ⟲ begins again.`);
+    say(status, refused?.why ?? `${broken.run ? besideName() : settings.algorithm} diverged in step ${broken.step}: ${broken.what}. ⟲ begins again.`);
     return false;
   }
   async function play() {
     if (isPlaying || !ask) return;
     const mine = ++turn;
-    [isPlaying, shown.step, shown.token, terms.hidden, toggle.textContent] = [true, null, null, true, "❚❚ Pause"];
-    while (mine === turn && run.records.length < given.mostSteps) {
+    [isPlaying, view.step, view.token, terms.hidden, toggle.textContent] = [true, null, null, true, "❚❚ Pause"];
+    while (mine === turn && run.records.length < payload.mostSteps) {
       const from = performance.now(), isSlow = isFirst;
       isFirst = false;
       if (!(await advance(mine))) return;
       if (isSlow) await slowly(mine);
-      else if (pace !== "full" || from - shown.at > TABLE_MS) show();
+      else if (pace !== "full" || from - view.at > TABLE_MS) show();
       else draw();
       await wait(Math.max(0, PACES[pace] - (performance.now() - from)));
     }
@@ -469,12 +469,12 @@ export function playground(root, given, load, { linked = true, player = null, wa
     pause();
     if (!ask) return;
     const mine = turn;
-    [shown.step, shown.token, terms.hidden] = [null, null, true];
+    [view.step, view.token, terms.hidden] = [null, null, true];
     if (await advance(mine)) await (isStill ? show() : slowly(mine));
   }
   /** Show the last step stage by stage, its tokens one after another. */
   async function slowly(mine) {
-    shown.n = mostTelling(run.records.at(-1));
+    view.n = mostTelling(run.records.at(-1));
     show();
     board.dataset.stage = "0";
     const typed = [...boxes.sample.body.children].map((row) => [...row.children]);
@@ -493,23 +493,23 @@ export function playground(root, given, load, { linked = true, player = null, wa
   // --- what is seen
 
   const besideName = () => settings.beside + (settings.beside === settings.algorithm ? ", own ε" : "");
-  const place = () => (shown.step ?? run.records.length) - 1;
+  const place = () => (view.step ?? run.records.length) - 1;
   function draw() {
     const { data } = drawn, last = run.records.length, hasGhost = "ghost_step" in ghost, hasBeside = run.beside.length > 0;
     Object.assign(data, columnsOf(run.records, run.before), columnsOf(run.beside, run.besideBefore, "beside_"), ghost);
     Object.assign(data, { hasGhost: +hasGhost, hasBeside: +hasBeside, hasChanged: +(changes.length > 0), changed: changes.length ? changes : [NaN] });
-    Object.assign(data, { algorithmName: settings.algorithm, besideName: besideName(), now: place() + 1, isBack: +(shown.step !== null && shown.step < last) });
+    Object.assign(data, { algorithmName: settings.algorithm, besideName: besideName(), now: place() + 1, isBack: +(view.step !== null && view.step < last) });
     data.steps = Math.max(SHORT, last, hasGhost ? largest(ghost.ghost_step) : 0);
     const sides = ["", ...(hasBeside ? ["beside_"] : []), ...(hasGhost ? ["ghost_"] : [])];
     for (const [name, least] of Object.entries(LEAST)) {
       const most = 1.05 * Math.max(least, ...sides.map((side) => largest(data[side + name].filter(Number.isFinite))));
-      Object.assign(data, { [`most_${name}`]: most, [`least_${name}`]: -given.below * most });
+      Object.assign(data, { [`most_${name}`]: most, [`least_${name}`]: -payload.below * most });
     }
     drawn.draw();
     Object.assign(scrub, { max: Math.max(1, last), disabled: last === 0, value: Math.max(1, place() + 1) });
     where.value = `step ${place() + 1}`;
-    said.setAttribute("aria-live", isPlaying ? "off" : "polite"); // ten a second are too many to listen to
-    if (last) say(said, sentence(run.records[place()]));
+    status.setAttribute("aria-live", isPlaying ? "off" : "polite"); // ten a second are too many to listen to
+    if (last) say(status, sentence(run.records[place()]));
   }
   function sentence({ step, accuracy }) {
     const looked = run.records.slice(0, step).findLast((one) => one.held_out !== null)?.held_out ?? run.before;
@@ -520,45 +520,45 @@ export function playground(root, given, load, { linked = true, player = null, wa
     const record = run.records[place()];
     if (!record) return;
     if (!record.tokens) return say(which, " its tokens are gone ");
-    shown.at = performance.now();
-    if ((isPlaying && !shown.token) || shown.n >= record.N) shown.n = mostTelling(record);
-    showGroup(boxes, record, { n: shown.n, chosen: shown.token, settings, onToken: inspect });
-    say(which, ` prompt ${shown.n + 1} of ${record.N} `);
-    terms.hidden = shown.token === null;
-    if (shown.token !== null) showToken(terms, record, shown.token, shown.others), terms.scrollIntoView({ block: "nearest" });
+    view.at = performance.now();
+    if ((isPlaying && !view.token) || view.n >= record.N) view.n = mostTelling(record);
+    showGroup(boxes, record, { n: view.n, chosen: view.token, settings, onToken: inspect });
+    say(which, ` prompt ${view.n + 1} of ${record.N} `);
+    terms.hidden = view.token === null;
+    if (view.token !== null) showToken(terms, record, view.token, view.others), terms.scrollIntoView({ block: "nearest" });
   }
   function turnTo(by) {
     const record = run.records[place()];
     if (!record) return;
-    Object.assign(shown, { step: place() + 1, n: (shown.n + by + record.N) % record.N, token: null });
+    Object.assign(view, { step: place() + 1, n: (view.n + by + record.N) % record.N, token: null });
     pause();
   }
   /** Tell of a token what its objective is made of, and what other algorithms would have pushed. */
   async function inspect(at) {
-    const step = place() + 1, isNew = shown.asked !== step;
-    Object.assign(shown, { step, token: at, others: isNew ? [] : shown.others });
+    const step = place() + 1, isNew = view.pushedStep !== step;
+    Object.assign(view, { step, token: at, others: isNew ? [] : view.others });
     pause();
     if (!isNew) return;
-    const found = [];
-    for (const algorithm of given.others.filter((name) => name !== settings.algorithm)) {
+    const pushes = [];
+    for (const algorithm of payload.others.filter((name) => name !== settings.algorithm)) {
       const [one] = await ask({ do: "push", step, run: 0, algorithm });
-      if (one.is === "pushed") found.push(one);
+      if (one.is === "pushed") pushes.push(one);
     }
-    if (shown.step !== step) return;
-    Object.assign(shown, { others: found, asked: step });
+    if (view.step !== step) return;
+    Object.assign(view, { others: pushes, pushedStep: step });
     show();
   }
 
   addEventListener("hashchange", () => {
     if (!linked || !root.isConnected) return;
-    const now = settingsOf(given, wished(controls, location.hash));
+    const now = settingsOf(payload, wished(controls, location.hash));
     if (Object.keys(controls).some((name) => now[name] !== settings[name])) [settings] = [now], tell(), again();
   });
   tell();
   toggle.textContent = "▶ Train";
   single.disabled = isWaiting;
   if (!isWaiting) again();
-  else draw(), say(said, waits), board.before(bar); // in a first screen that has other text, too
+  else draw(), say(status, waits), board.before(bar); // in a first screen that has other text, too
   return {
     get step() { return run.records.length; },
     get reward() { return run.records.at(-1)?.reward ?? null; },
@@ -570,7 +570,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
 }
 
 /** A playground in a notebook; its settings are no part of the address. */
-export const playgroundIn = (place, { given, parts }) => playground(place, given, async (part) => parts[part], { linked: false });
+export const playgroundIn = (place, { given: payload, parts }) => playground(place, payload, async (part) => parts[part], { linked: false });
 
 /** The playground of a page that has its parts in it, packed; inspect(home, data) shows a recorded run. `rlviz.run` tells how it goes. */
 export async function playgroundHere(inspect) {

@@ -25,16 +25,16 @@ const same = new Map(Object.entries(SAME).map((pair) => pair.map(stem)));
 
 /** Return a text's words, each as the ways to read it, the ways as [word, weight]: a name whole, between / and ., by single words. */
 function readings(text) {
-  return [...text.replace(/[εβλγ]|\p{Script=Han}+/gu, (found) => ` ${GREEK[found] ?? found} `).matchAll(TOKEN)].flatMap(([token]) => {
+  return [...text.replace(/[εβλγ]|\p{Script=Han}+/gu, (match) => ` ${GREEK[match] ?? match} `).matchAll(TOKEN)].flatMap(([token]) => {
     if (token[0] === "!") return [[[["!!", 1]]]];
     if (/^[\d.]+$/.test(token)) return [[[[String(+token), 1]]]];
     if (CHINESE.test(token)) { // no spaces there: by signs two and two
       const signs = [...token];
       return [[signs.length < 3 ? [[token, 1]] : signs.slice(1).map((sign, i) => [signs[i] + sign, 1])]];
     }
-    const kept = (parts) => parts.filter((part) => part && !STOP.has(part.toLowerCase()));
-    const names = kept(token.split(/[./]/)), parts = kept(token.replace(/(\p{Ll})(\p{Lu})/gu, "$1 $2").split(/[ ./_-]/));
-    const ways = [kept([token]), names, parts];
+    const meaningful = (parts) => parts.filter((part) => part && !STOP.has(part.toLowerCase()));
+    const names = meaningful(token.split(/[./]/)), parts = meaningful(token.replace(/(\p{Ll})(\p{Lu})/gu, "$1 $2").split(/[ ./_-]/));
+    const ways = [meaningful([token]), names, parts];
     return parts.length ? [ways.map((way) => way.map((word) => [spelled(word), (way === parts && parts.length > 1 ? 0.6 : 1)]))] : [];
   });
 }
@@ -44,10 +44,10 @@ function isNear(a, b) {
   if (Math.abs(a.length - b.length) > 1) return false;
   let i = 0;
   while (i < a.length && a[i] === b[i]) i += 1;
-  const rest = (x, from) => x.slice(from);
+  const tail = (x, from) => x.slice(from);
   return (
-    rest(a, i + 1) === rest(b, i + 1) || rest(a, i + 1) === rest(b, i) || rest(a, i) === rest(b, i + 1) ||
-    (a[i] === b[i + 1] && a[i + 1] === b[i] && rest(a, i + 2) === rest(b, i + 2))
+    tail(a, i + 1) === tail(b, i + 1) || tail(a, i + 1) === tail(b, i) || tail(a, i) === tail(b, i + 1) ||
+    (a[i] === b[i + 1] && a[i + 1] === b[i] && tail(a, i + 2) === tail(b, i + 2))
   );
 }
 
@@ -87,22 +87,22 @@ export function searcher({ kinds, entries }) {
   /** Return what a typed word is worth in the entries that have it, and what the word weighs: a rare one more. */
   const weighed = ([typed, weight]) => {
     const other = same.get(typed);
-    let found = answers((word) => Math.max(likeness(typed, word), other ? 0.8 * likeness(other, word) : 0));
-    if (!found.size && typed.length >= 5) found = answers((word) => (word.length >= 4 && isNear(typed, word) ? 0.6 : 0));
-    const rare = weight * (found.size ? Math.log(1 + entries.length / found.size) : UNKNOWN);
-    return { found, rare };
+    let matches = answers((word) => Math.max(likeness(typed, word), other ? 0.8 * likeness(other, word) : 0));
+    if (!matches.size && typed.length >= 5) matches = answers((word) => (word.length >= 4 && isNear(typed, word) ? 0.6 : 0));
+    const rare = weight * (matches.size ? Math.log(1 + entries.length / matches.size) : UNKNOWN);
+    return { matches, rare };
   };
 
   return (query) => {
     const score = new Float64Array(entries.length), covered = new Float64Array(entries.length), titled = new Float64Array(entries.length);
-    let whole = 0;
+    let total = 0;
     for (const ways of readings(query)) {
       const best = new Map(); // entry → [worth, covered, in its title] by the way that is worth most there
       let most = 0;
       for (const way of ways) {
         const sums = new Map(), words = way.map(weighed);
-        for (const { found, rare } of words) {
-          for (const [at, worth] of found) {
+        for (const { matches, rare } of words) {
+          for (const [at, worth] of matches) {
             const sum = sums.get(at) ?? [0, 0, 0], inTitle = worth >= WORTH.title / 2 ? 1 : 0;
             sums.set(at, [rare * worth, rare, inTitle].map((value, i) => sum[i] + value / way.length));
           }
@@ -113,7 +113,7 @@ export function searcher({ kinds, entries }) {
           best.set(at, [better[0] + 0.2 * worse[0], better[1], better[2]]);
         }
       }
-      whole += most || UNKNOWN;
+      total += most || UNKNOWN;
       for (const [at, [sum, share, title]] of best) {
         score[at] += sum;
         covered[at] += share;
@@ -121,8 +121,8 @@ export function searcher({ kinds, entries }) {
       }
     }
     return entries
-      .map((entry, at) => [score[at] * (covered[at] / whole) * (1 + titled[at] / titles[at]) * kinds[entry[0]][1], at])
-      .filter(([worth, at]) => worth > 0 && covered[at] >= ENOUGH * whole)
+      .map((entry, at) => [score[at] * (covered[at] / total) * (1 + titled[at] / titles[at]) * kinds[entry[0]][1], at])
+      .filter(([worth, at]) => worth > 0 && covered[at] >= ENOUGH * total)
       .sort(([a], [b]) => b - a)
       .slice(0, RESULTS)
       .map(([, at]) => entries[at]);
@@ -134,8 +134,8 @@ export function searcher({ kinds, entries }) {
  * place: holds the field, the list and what is said of it; its data-search leads to the site's folder. load: → the index.
  */
 export function searchBox(place, load) {
-  const field = place.querySelector("input"), list = place.querySelector("[role=listbox]"), said = place.querySelector("[role=status]");
-  let find, shown = "";
+  const field = place.querySelector("input"), list = place.querySelector("[role=listbox]"), status = place.querySelector("[role=status]");
+  let find, listed = "";
   const isOpen = () => !list.hidden;
   const mark = (option) => {
     for (const one of list.children) one.setAttribute("aria-selected", one === option);
@@ -147,7 +147,7 @@ export function searchBox(place, load) {
   };
   const close = () => {
     list.hidden = true;
-    shown = "";
+    listed = "";
     field.setAttribute("aria-expanded", "false");
     field.removeAttribute("aria-activedescendant");
   };
@@ -165,14 +165,14 @@ export function searchBox(place, load) {
     if (!query) return close();
     find ??= load().then((index) => [index.kinds, searcher(index)]);
     const [kinds, search] = await find;
-    if (field.value.trim() !== query || (isOpen() && shown === query)) return;
-    const found = search(query).map(([kind, ...rest]) => [kinds[kind][0], ...rest]);
-    said.textContent = found.length ? `${found.length} found` : "Nothing found";
+    if (field.value.trim() !== query || (isOpen() && listed === query)) return;
+    const results = search(query).map(([kind, ...fields]) => [kinds[kind][0], ...fields]);
+    status.textContent = results.length ? `${results.length} found` : "Nothing found";
     const instead = [kinds[0][0], `Nothing found for “${query}”: all symptoms`, "course/symptoms.html", "", "What a log says, in people's words."];
-    if (!found.length) found.push(instead);
-    list.replaceChildren(...found.map(option));
+    if (!results.length) results.push(instead);
+    list.replaceChildren(...results.map(option));
     list.hidden = false;
-    shown = query;
+    listed = query;
     field.setAttribute("aria-expanded", "true");
     mark(list.firstChild);
   };

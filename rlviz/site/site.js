@@ -56,8 +56,8 @@ function lecture(slides) {
   };
   const keyed = (event) => {
     const by = TURNS[event.key], isClicker = event.key.startsWith("Page");
-    const own = event.key === " " ? `${CONTROLS}, a, button, summary` : CONTROLS;
-    if (!by || event.altKey || event.ctrlKey || event.metaKey || (!isClicker && event.target.closest(own))) return;
+    const keyUsers = event.key === " " ? `${CONTROLS}, a, button, summary` : CONTROLS;
+    if (!by || event.altKey || event.ctrlKey || event.metaKey || (!isClicker && event.target.closest(keyUsers))) return;
     event.preventDefault();
     event.stopPropagation();
     turn(event.shiftKey ? -by : by);
@@ -68,19 +68,19 @@ function lecture(slides) {
 
 for (const place of document.querySelectorAll("[data-playground]")) {
   const folder = place.dataset.playground;
-  unpack(place.querySelector("script").textContent).then((given) => {
+  unpack(place.querySelector("script").textContent).then((payload) => {
     place.replaceChildren();
     const play = async (home, name) => frozenInspector(home, await loaded(`recordings/${name}.js`, `recordings/${name}`));
     const { waits = "" } = place.dataset;
-    const run = playground(place, given, (part) => loaded(`${folder}${part}.js`, `training/${part}`), { player: play, linked: !waits, waits });
+    const run = playground(place, payload, (part) => loaded(`${folder}${part}.js`, `training/${part}`), { player: play, linked: !waits, waits });
     globalThis.rlviz = { run };
   });
 }
 for (const place of document.querySelectorAll("[data-picture]")) {
-  unpack(place.querySelector("script").textContent).then((given) => {
+  unpack(place.querySelector("script").textContent).then((payload) => {
     place.replaceChildren();
-    mount(place, given);
-    if (place.closest(".slide")) fit(place, given.picture);
+    mount(place, payload);
+    if (place.closest(".slide")) fit(place, payload.picture);
   });
 }
 for (const place of document.querySelectorAll("[data-inspector]")) {

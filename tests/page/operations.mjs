@@ -1,9 +1,9 @@
 // Runs what test_operations.py asks for: node operations.mjs RUN.mjs ASKED.json > ANSWERS.json
 import { readFileSync } from "node:fs";
 
-const [, , module, asked] = process.argv;
+const [, , module, questions] = process.argv;
 const { OPS, program, draws } = await import(module);
-const { cases, series, recipes } = JSON.parse(readFileSync(asked, "utf8"));
+const { cases, series, recipes } = JSON.parse(readFileSync(questions, "utf8"));
 
 const json = (x) => (Object.is(x, -0) ? "-0" : Number.isFinite(x) ? x : String(x));
 const plain = ({ shape = [], data = [] }) => ({ shape, data: Array.from(data, json) });
@@ -18,15 +18,15 @@ function answer({ rows, outputs, inputs }) {
   }
 }
 /** Run one program again and again, and a fresh one for every step beside it. */
-function steps({ program: rows, given, steps }) {
-  const shared = mapped(given, arrays);
+function steps({ program: rows, given: inputs, steps }) {
+  const shared = mapped(inputs, arrays);
   const run = program(rows);
   let before = {};
   return steps.map(({ inputs, only, back = {} }) => {
     const now = { ...mapped(inputs, (x) => shared[x] ?? x), ...mapped(back, (name) => before[name]) };
-    const kept = mapped(now, (x) => (typeof x === "object" ? { ...x, data: x.data.slice() } : x));
+    const copies = mapped(now, (x) => (typeof x === "object" ? { ...x, data: x.data.slice() } : x));
     before = run(now, only);
-    return { count: run.count, again: mapped(before, plain), fresh: mapped(program(rows)(kept, only), plain) };
+    return { count: run.count, again: mapped(before, plain), fresh: mapped(program(rows)(copies, only), plain) };
   });
 }
 const drawn = recipes.map(([recipe, sizes]) => plain(draws(recipe, sizes)));

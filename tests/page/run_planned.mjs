@@ -14,5 +14,5 @@ const results = cases.map(({ program, phases, runs, reruns }) => {
   });
 });
 const functions = { exp, expm1, log };
-const made = Object.entries(numbers ?? {}).map(([name, xs]) => [name, xs.map((x) => String(functions[name](Number(x))))]);
-process.stdout.write(JSON.stringify({ wasm: memory.isWasm, results, numbers: Object.fromEntries(made) }));
+const values = Object.entries(numbers ?? {}).map(([name, xs]) => [name, xs.map((x) => String(functions[name](Number(x))))]);
+process.stdout.write(JSON.stringify({ wasm: memory.isWasm, results, numbers: Object.fromEntries(values) }));

@@ -77,7 +77,7 @@ def test_an_address_sets_what_there_is_within_its_range(ask):
 def test_an_algorithm_brings_its_own_numbers_and_the_worker_is_told_of_those_with_a_slider(ask):
     settings, told = ask(
         ["settingsOf", "GIVEN", {"algorithm": "DCPO", "lr": 1e-3}],
-        ["toldOf", "GIVEN", {**FIRST, **numbers(DAPO), "algorithm": "DAPO", "eps_high": 0.5, "reward": "mistake"}],
+        ["messageOf", "GIVEN", {**FIRST, **numbers(DAPO), "algorithm": "DAPO", "eps_high": 0.5, "reward": "mistake"}],
     )
     assert (settings["eps_low"], settings["eps_high"], settings["lr"], settings["task"]) == (0.16, 0.2, 1e-3, "chain")
     assert told["parameters"] == {"DAPO": {"eps_low": 0.2, "eps_high": 0.5}}
@@ -175,7 +175,7 @@ def test_with_one_update_no_width_moves_anything_so_its_slider_rests(name):
 
 def test_beside_its_own_kind_an_algorithm_keeps_its_own_limits_and_all_else_is_equal(ask):
     mine = {**FIRST, "eps_low": 0.02, "eps_high": 0.02, "beta": 0, "beside": "GRPO"}
-    twin, other = ask(["toldOf", "GIVEN", mine], ["toldOf", "GIVEN", {**mine, "beside": "DAPO"}])
+    twin, other = ask(["messageOf", "GIVEN", mine], ["messageOf", "GIVEN", {**mine, "beside": "DAPO"}])
     assert twin["parameters"] == {"GRPO": {"eps_low": 0.02, "eps_high": 0.02, "beta": 0}}
     assert twin["beside_parameters"] == {"eps_low": 0.2, "eps_high": 0.2, "beta": 0}
     assert other["beside_parameters"] is None
