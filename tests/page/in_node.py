@@ -46,15 +46,15 @@ def trained(steps: int, *, more: Sequence[Mapping[str, Any]] = (), kernels: bool
     if not kernels:
         del open_["kernels"]
     begin = [open_, {"do": "start", "settings": {"evaluate_every": 0, **settings}}]
-    found = answers([*begin, *[{"do": "step"}] * steps, *more])
-    assert [each["is"] for each in found[:2]] == ["ready", "started"], found[:2]
-    return found[2:]
+    replies = answers([*begin, *[{"do": "step"}] * steps, *more])
+    assert [reply["is"] for reply in replies[:2]] == ["ready", "started"], replies[:2]
+    return replies[2:]
 
 
 def chance(seed: int, step: int, purpose: str, round_: int, n: int) -> np.ndarray[Any, Any]:
     """Return what `chance` of train.js returns."""
-    own = ((seed * 1000003 + step) * 64 + round_ * len(PURPOSES) + PURPOSES.index(purpose)) % 2**32
-    return uniform((n,), n, own)
+    mixed = ((seed * 1000003 + step) * 64 + round_ * len(PURPOSES) + PURPOSES.index(purpose)) % 2**32
+    return uniform((n,), n, mixed)
 
 
 class Chance:
@@ -67,12 +67,12 @@ class Chance:
     def __init__(self, seed: int, near: float) -> None:
         self.seed, self.near, self.on_limits = seed, near, 0
 
-    def of_step(self, step: int, report: Mapping[str, Any]) -> None:
+    def begin_step(self, step: int, report: Mapping[str, Any]) -> None:
         self.step, self.round = step, 0
         length, self.at = report["T"], 0
         self.tokens = np.where(report["mask"], report["tokens"], -1).reshape(-1, length)  # −1: after its end
 
-    def some(self, total: int, count: int, _: torch.Generator) -> torch.Tensor:
+    def sample_indices(self, total: int, count: int, _: torch.Generator) -> torch.Tensor:
         drawn = chance(self.seed, self.step, "prompts", 0, 4 * count)
         return torch.tensor(list(dict.fromkeys(np.floor(drawn * total).astype(int).tolist()))[:count])
 
@@ -84,13 +84,13 @@ class Chance:
         return torch.from_numpy(table)
 
     def pick(self, probabilities: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
-        found = torch.tensor([self.token_of[u] for u in drawn.tolist()]).unsqueeze(1)
-        token = found.clamp(min=0)
+        chosen = torch.tensor([self.token_of[u] for u in drawn.tolist()]).unsqueeze(1)
+        token = chosen.clamp(min=0)
         cumulated = probabilities.double().cumsum(-1) / probabilities.double().sum(-1, keepdim=True)
         above = cumulated.gather(1, token)
         below = above - probabilities.double().gather(1, token)
         u = drawn.unsqueeze(1)
-        outside = torch.maximum(below - u, u - above).clamp(min=0) * (found >= 0)
+        outside = torch.maximum(below - u, u - above).clamp(min=0) * (chosen >= 0)
         assert outside.max() < self.near, f"a token's slice is {outside.max():.2g} away from its u"
         self.on_limits += int((outside > 0).sum())
         return token.squeeze(1)
@@ -111,12 +111,12 @@ class _Torch:
 
 
 @contextmanager
-def same_chance(own: Chance):
+def same_chance(draws: Chance):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stepping, "some", own.some)
-        patched.setattr(sampling, "torch", _Torch(rand=own.rand))
-        patched.setattr(sampling, "_pick", own.pick)
-        patched.setattr(selection, "torch", _Torch(randint=own.randint))
+        patched.setattr(stepping, "some", draws.sample_indices)
+        patched.setattr(sampling, "torch", _Torch(rand=draws.rand))
+        patched.setattr(sampling, "_pick", draws.pick)
+        patched.setattr(selection, "torch", _Torch(randint=draws.randint))
         yield
 
 
@@ -141,23 +141,25 @@ def as_shipped(checkpoint: str):
     return policy, next(task for task in TASKS if task.name == CHECKPOINTS[checkpoint])
 
 
-def library_steps(reports: Sequence[Mapping[str, Any]], own: Chance, *, checkpoint: str = "chain", **given: Any):
+def library_steps(reports: Sequence[Mapping[str, Any]], draws: Chance, *, checkpoint: str = "chain", **options: Any):
     """Give (report of the page, rollout, fields) of each step: the library's own step, drawing as the page drew."""
     first = reports[0]
-    settings = TrainSettings(num_prompts=first["P"], group_size=first["G"], seed=own.seed, evaluate_every=0, **given)
+    settings = TrainSettings(
+        num_prompts=first["P"], group_size=first["G"], seed=draws.seed, evaluate_every=0, **options
+    )
     policy, task = as_shipped(checkpoint)
     reference = policy.frozen_copy()
     state = first_state(policy, OFFERED[first["algorithm"]], settings, len(task.train_prompts), reference)
-    kept = {}
+    rollouts = []
     learn = stepping.learn
 
     def watched(state, rollout, settings):
-        kept["rollout"] = rollout
+        rollouts.append(rollout)
         return learn(state, rollout, settings)
 
-    with same_chance(own), pytest.MonkeyPatch.context() as patched:
+    with same_chance(draws), pytest.MonkeyPatch.context() as patched:
         patched.setattr(stepping, "learn", watched)
         for number, report in enumerate(reports):
-            own.of_step(number, report)
+            draws.begin_step(number, report)
             fields = stepping.step(state, task, settings)
-            yield report, kept["rollout"], fields
+            yield report, rollouts[-1], fields

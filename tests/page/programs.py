@@ -24,7 +24,7 @@ def run(programs: Mapping[str, Any], cases: Sequence[tuple[Any, ...]]) -> list[d
 
     (key, inputs, slices): the outputs after so many runs that have time for one round of a loop.
     """
-    told = [
+    questions = [
         {
             "key": key,
             "inputs": {name: data_to_json(value) for name, value in inputs.items()},
@@ -34,13 +34,13 @@ def run(programs: Mapping[str, Any], cases: Sequence[tuple[Any, ...]]) -> list[d
     ]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cases.json"
-        file.write_text(json.dumps({"programs": programs, "cases": told}, allow_nan=False))
+        file.write_text(json.dumps({"programs": programs, "cases": questions}, allow_nan=False))
         done = subprocess.run(["node", str(RUNNER), str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return [
         {
             name: np.array([float(x) for x in value["data"]]).reshape(value["shape"])
-            for name, value in each["outputs"].items()
+            for name, value in answer["outputs"].items()
         }
-        for each in json.loads(done.stdout)
+        for answer in json.loads(done.stdout)
     ]

@@ -52,16 +52,6 @@ def test_a_colour_is_a_fill_from_a_share_of_the_pixels_on():
     assert tuple(decoded(in_palette(encoded(picture(fill=199))))[1, 0]) == (238, 153, 0, 255)
 
 
-def test_more_than_256_colours_become_256():
-    pixels = np.full((64, 64, 4), 255, dtype=np.uint8)
-    level = (np.arange(64) // 4 * 17).astype(np.uint8)
-    pixels[..., 0], pixels[..., 1] = level[:, None], level[None, :]
-    pixels[:32, :, 2] = pixels[::2, :, 2] = 0  # above 8 × 16 colours without blue, below as many with it and without
-    after = decoded(in_palette(encoded(pixels)))
-    assert len(np.unique(decoded(encoded(pixels)).reshape(-1, 4), axis=0)) == 384
-    assert 128 < len(np.unique(after.reshape(-1, 4), axis=0)) <= 256
-
-
 def test_what_has_a_palette_or_is_translucent_stays_as_it_is():
     small, glass = in_palette(encoded(picture())), picture()
     glass[5, 5, 3] = 254

@@ -24,31 +24,28 @@ def descent(start, rate, goal):
 
 
 CASES = [
-    dict(zip(("start", "rate", "goal"), each, strict=True)) for each in ((2, 0.02, 1), (0.5, 0.1, -1), (0.5, 0.1, 1))
+    dict(zip(("start", "rate", "goal"), values, strict=True))
+    for values in ((2, 0.02, 1), (0.5, 0.1, -1), (0.5, 0.1, 1))
 ]
 
 
 @needs_node
 @pytest.mark.parametrize("free", [False, True])
 def test_a_loop_runs_in_a_page_as_in_python(free):
-    def curve(start, rate, goal):
-        return descent(start, rate, goal)
-
-    program = trace(curve, CASES[0], free=free)
+    program = trace(descent, CASES[0], free=free)
     assert len(program["rows"]) < 60  # 30 steps of some 10 rows would be more
     # one program is asked several times: what did not change is kept, and a loop begins at its start again
-    for got, given in zip(
-        run({"p": program}, [("p", each) for each in (*CASES, CASES[0])]), (*CASES, CASES[0]), strict=True
-    ):
-        for name, value in evaluate(curve, given).items():
-            np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-12, err_msg=f"{name} {given}")
+    cases = [*CASES, CASES[0]]
+    for got, inputs in zip(run({"p": program}, [("p", case) for case in cases]), cases, strict=True):
+        for name, value in evaluate(descent, inputs).items():
+            np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-12, err_msg=f"{name} {inputs}")
     assert got["visited"].shape == (30, 3) and got["again"].shape == (4,)
 
 
 def test_what_is_repeated_by_hand():
     # x ← 2 x, kept before each step
-    kept = repeated(lambda x: (2 * x, x), torch.tensor(3.0), 4)
-    assert kept.tolist() == [3, 6, 12, 24]
+    results = repeated(lambda x: (2 * x, x), torch.tensor(3.0), 4)
+    assert results.tolist() == [3, 6, 12, 24]
 
 
 def nested(rate, rounds, length):
@@ -70,9 +67,9 @@ NESTED = [{"rate": 0.02, "rounds": rounds, "length": length} for rounds, length 
 @needs_node
 def test_loops_in_loops_run_as_often_as_a_control_says():
     program = trace(nested, NESTED[0])
-    for got, given in zip(run({"p": program}, [("p", each) for each in NESTED]), NESTED, strict=True):
-        for name, value in evaluate(nested, given).items():
-            np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-12, err_msg=f"{name} {given}")
+    for got, inputs in zip(run({"p": program}, [("p", case) for case in NESTED]), NESTED, strict=True):
+        for name, value in evaluate(nested, inputs).items():
+            np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-12, err_msg=f"{name} {inputs}")
 
 
 def test_what_is_iterated_by_hand():
@@ -87,9 +84,9 @@ def test_a_loop_in_slices_is_drawn_as_far_as_it_came_and_goes_on():
     want = evaluate(nested, NESTED[1])["kept"].numpy()
     # a control that is moved halfway begins anew, and what is missing is NaN: two rounds of it are seen, then all five
     begun = [("p", NESTED[0], 2), ("p", NESTED[1], 2), ("p", NESTED[1], 3)]
-    *_, some, whole = run({"p": program}, begun)
-    np.testing.assert_allclose(some["kept"], np.concatenate([want[:2], np.full((3, 3), np.nan)]), rtol=1e-12)
-    np.testing.assert_allclose(whole["kept"], want, rtol=1e-12)
+    *_, partial, complete = run({"p": program}, begun)
+    np.testing.assert_allclose(partial["kept"], np.concatenate([want[:2], np.full((3, 3), np.nan)]), rtol=1e-12)
+    np.testing.assert_allclose(complete["kept"], want, rtol=1e-12)
 
 
 @needs_node
@@ -102,6 +99,6 @@ def test_a_loop_that_may_not_be_seen_unfinished_is_never_interrupted():
 def test_one_tensor_given_as_two_examples_is_two_inputs():
     same = torch.tensor([1.0, 2.0], dtype=torch.double)
     program = trace(lambda a, b: {"y": a - b}, {}, {"a": same, "b": same})
-    asked = {"a": torch.tensor([5.0, 7.0]), "b": torch.tensor([1.0, 2.0])}
-    (got,) = run({"p": program}, [("p", asked)])
+    inputs = {"a": torch.tensor([5.0, 7.0]), "b": torch.tensor([1.0, 2.0])}
+    (got,) = run({"p": program}, [("p", inputs)])
     assert got["y"].tolist() == [4, 5]

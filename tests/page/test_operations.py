@@ -33,37 +33,35 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="run.js is run by node, whi
 RUN = Path(rlviz.page.__file__).parent / "run.js"
 
 INF, NAN = math.inf, math.nan
+# fmt: off
 SPECIAL = torch.tensor(
-    [
-        NAN,
-        INF,
-        -INF,
-        0.0,
-        -0.0,
-        0.5,
-        -0.5,
-        1.5,
-        -1.5,
-        2.5,
-        -2.5,
-        1.0,
-        -1.0,
-        2.0,
-        3.0,
-        -3.0,
-        0.1,
-        -7.3,
-        1e-310,
-        1e300,
-        1e16,
-    ],
+    [NAN, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 2.0, 3.0, -3.0, 0.1, -7.3, 1e-310, 1e300, 1e16],
     dtype=torch.double,
 )
+# fmt: on
 BROADCAST = [
-    ((3, 4), (3, 4)), ((3, 4), ()), ((), (3, 4)), ((), ()), ((3, 4), (4,)), ((4,), (3, 4)), ((3, 4), (3, 1)),
-    ((3, 1), (3, 4)), ((3, 1), (1, 4)), ((2, 3, 4), (3, 1)), ((2, 3, 4), (2, 1, 4)), ((2, 1, 4), (3, 1)),
-    ((2, 3, 4), (2, 3, 1)), ((2, 3, 4), (2, 1, 1)), ((1, 3), (3,)), ((3,), (1, 3)), ((1, 1), (2,)), ((0, 4), (4,)),
-    ((0, 4), (1, 1)), ((0,), ()), ((3, 1), (0,)), ((0, 3), (0, 3)),
+    ((3, 4), (3, 4)),
+    ((3, 4), ()),
+    ((), (3, 4)),
+    ((), ()),
+    ((3, 4), (4,)),
+    ((4,), (3, 4)),
+    ((3, 4), (3, 1)),
+    ((3, 1), (3, 4)),
+    ((3, 1), (1, 4)),
+    ((2, 3, 4), (3, 1)),
+    ((2, 3, 4), (2, 1, 4)),
+    ((2, 1, 4), (3, 1)),
+    ((2, 3, 4), (2, 3, 1)),
+    ((2, 3, 4), (2, 1, 1)),
+    ((1, 3), (3,)),
+    ((3,), (1, 3)),
+    ((1, 1), (2,)),
+    ((0, 4), (4,)),
+    ((0, 4), (1, 1)),
+    ((0,), ()),
+    ((3, 1), (0,)),
+    ((0, 3), (0, 3)),
 ]  # fmt: skip
 SHAPES = [(), (1,), (7,), (3, 4), (2, 3, 4), (2, 1, 4), (0,), (0, 3), (3, 0)]
 
@@ -93,7 +91,7 @@ class Case:
     scale: float = 0
     either: bool = False
 
-    def asked(self) -> dict[str, Any]:
+    def program(self) -> dict[str, Any]:
         """The case as a program."""
         rows: list[Any] = []
         inputs = {}
@@ -104,7 +102,7 @@ class Case:
                 rows.append(["input", f"x{len(rows)}"])
                 return {"r": len(rows) - 1}
             if isinstance(value, list | tuple):
-                return [row(each) for each in value]
+                return [row(part) for part in value]
             if isinstance(value, float) and math.isinf(value):
                 return {"inf": math.copysign(1, value)}
             if isinstance(value, torch.dtype):
@@ -113,13 +111,13 @@ class Case:
 
         args = [row(value) for value in self.args]
         named = {name: row(value) for name, value in self.named.items()}
-        made = len(rows)
+        place = len(rows)
         rows.append([self.name, args, *([named] if named else [])])
         if len(self.expected) == 1 and self.name != "split_with_sizes":
-            return {"rows": rows, "inputs": inputs, "outputs": {"0": made}}
+            return {"rows": rows, "inputs": inputs, "outputs": {"0": place}}
         parts = range(len(self.expected))
-        rows += [["getitem", [{"r": made}, part]] for part in parts]
-        return {"rows": rows, "inputs": inputs, "outputs": {str(part): made + 1 + part for part in parts}}
+        rows += [["getitem", [{"r": place}, part]] for part in parts]
+        return {"rows": rows, "inputs": inputs, "outputs": {str(part): place + 1 + part for part in parts}}
 
 
 def numbers(value: Tensor) -> list[float | str]:
@@ -129,9 +127,11 @@ def numbers(value: Tensor) -> list[float | str]:
 
 
 def case(op: Any, *args: Any, ulps: float = 0, scale: float = 0, either: bool = False, **named: Any) -> Case:
-    made = op(*args, **named)
+    result = op(*args, **named)
     name = op.__name__.split(".")[0]
-    return Case(name, args, named, tuple(made) if isinstance(made, tuple | list) else (made,), ulps, scale, either)
+    return Case(
+        name, args, named, tuple(result) if isinstance(result, tuple | list) else (result,), ulps, scale, either
+    )
 
 
 def elementwise() -> Iterator[Case]:
@@ -141,12 +141,8 @@ def elementwise() -> Iterator[Case]:
         2: "exp2 sinh cosh tanh atanh sigmoid",
         3: "asinh acosh",
     }
-    values = [
-        SPECIAL,
-        *(spoiled(*shape) for shape in SHAPES),
-        torch.linspace(-1, 1, 201).double(),
-        1 + random(60).abs(),
-    ]
+    shaped = [spoiled(*shape) for shape in SHAPES]
+    values = [SPECIAL, *shaped, torch.linspace(-1, 1, 201).double(), 1 + random(60).abs()]
     for ulps, names in ({0: exact} | close).items():
         for name, x in product(names.split(), values):
             yield case(getattr(aten, name).default, x, ulps=ulps)
@@ -173,13 +169,13 @@ def elementwise() -> Iterator[Case]:
             yield case(getattr(op, "Scalar", None) or op.Tensor, SPECIAL, number)
         yield case(aten.pow.Tensor_Scalar, SPECIAL, number, ulps=2)
         yield case(aten.pow.Scalar, number, SPECIAL, ulps=1)
-    whole = torch.arange(-7, 8)
+    integers = torch.arange(-7, 8)
     for op, divisor in product((aten.floor_divide.default, aten.remainder.Tensor, aten.fmod.Tensor), (3, -3, 1)):
-        yield case(op, whole, torch.tensor(divisor))
-    yield case(aten.div.Tensor_mode, whole, torch.tensor(-2), rounding_mode="floor")
+        yield case(op, integers, torch.tensor(divisor))
+    yield case(aten.div.Tensor_mode, integers, torch.tensor(-2), rounding_mode="floor")
     for op in (aten.bitwise_and.Tensor, aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor):
-        yield case(op, whole, torch.arange(15)[:, None] - 4)
-        yield case(op, whole > 2, whole % 2 == 0)
+        yield case(op, integers, torch.arange(15)[:, None] - 4)
+        yield case(op, integers > 2, integers % 2 == 0)
     for a, b in BROADCAST:
         condition = spoiled(*a) > 0
         yield case(aten.where.self, condition, spoiled(*b, seed=3), torch.tensor(2.0).double())
@@ -238,14 +234,12 @@ def root_erfc(y: Any) -> Any:
 
 
 def true(name: str, f: Callable[..., Any], x: Tensor, *, ulps: float, scale: float = 0) -> Case:
-    expected = torch.tensor(
-        [float(f(mpmath.mpf(v))) if math.isfinite(v) else NAN for v in x.tolist()], dtype=torch.double
-    )
-    finite = x.isfinite()
-    return Case(name, (x[finite],), {}, (expected[finite],), ulps, scale)
+    x = x[x.isfinite()]
+    expected = torch.tensor([float(f(mpmath.mpf(v))) for v in x.tolist()], dtype=torch.double)
+    return Case(name, (x,), {}, (expected,), ulps, scale)
 
 
-def made() -> Iterator[Case]:
+def constants() -> Iterator[Case]:
     x = random(2, 3)
     for op in (aten.zeros, aten.ones):
         yield from (case(op.default, list(shape), dtype=torch.double) for shape in SHAPES)
@@ -282,15 +276,8 @@ def views() -> Iterator[Case]:
     yield case(aten.squeeze.default, squeezed)
     yield from (case(aten.squeeze.dim, squeezed, dim) for dim in (0, 1, -2))
     yield case(aten.squeeze.dims, squeezed, [0, 1, 2])
-    for small, shape in (
-        ((3, 1), [2, 3, 4]),
-        ((), [2, 3]),
-        ((1, 4), [-1, 4]),
-        ((3, 1), [3, 0]),
-        ((3,), [3]),
-        ((1, 3, 1), [2, -1, 2]),
-    ):
-        yield case(aten.expand.default, spoiled(*small), shape)
+    small = ((3, 1), [2, 3, 4]), ((), [2, 3]), ((1, 4), [-1, 4]), ((3, 1), [3, 0]), ((3,), [3]), ((1, 3, 1), [2, -1, 2])
+    yield from (case(aten.expand.default, spoiled(*before), after) for before, after in small)
     yield from (case(aten.permute.default, x, order) for order in ([0, 1, 2], [2, 0, 1], [-1, 0, 1], [1, 0, 2]))
     yield case(aten.permute.default, spoiled(0, 3), [1, 0])
     yield from (case(aten.transpose.int, x, a, b) for a, b in ((0, 1), (-1, 0), (2, 2)))
@@ -301,14 +288,7 @@ def views() -> Iterator[Case]:
     yield case(aten.flip.default, spoiled(0, 3), [0])
     yield from (case(aten.repeat.default, spoiled(2, 3), times) for times in ([1, 1], [2, 3], [2, 1, 2], [0, 1]))
     yield case(aten.repeat.default, spoiled(), [3])
-    slices = (
-        (0, None, None, 1),
-        (1, 1, None, 1),
-        (-1, -3, -1, 1),
-        (2, 0, 9223372036854775807, 2),
-        (0, 5, 9, 1),
-        (1, 2, 1, 1),
-    )
+    slices = [(0, None, None, 1), (1, 1, None, 1), (-1, -3, -1, 1), (2, 0, 2**63 - 1, 2), (0, 5, 9, 1), (1, 2, 1, 1)]
     for dim, start, end, step in slices:
         part = aten.slice.Tensor(x, dim, start, end, step)
         yield case(aten.slice.Tensor, x, dim, start, end, step)
@@ -325,9 +305,8 @@ def views() -> Iterator[Case]:
     yield case(aten.cat.default, [x, spoiled(2, 0, 4), spoiled(2, 1, 4)], 1)
     yield case(aten.cat.default, [spoiled(0), x], 1)
     yield case(aten.cat.default, [spoiled(0), spoiled(0)])
-    yield from (
-        case(aten.constant_pad_nd.default, x, pad, -1.5) for pad in ([1, 2], [0, 1, 2, 0], [-1, 1, -1, 0, 1, -1])
-    )
+    pads = ([1, 2], [0, 1, 2, 0], [-1, 1, -1, 0, 1, -1])
+    yield from (case(aten.constant_pad_nd.default, x, pad, -1.5) for pad in pads)
     yield case(aten.constant_pad_nd.default, spoiled(0, 2), [1, 1, 1, 0])
 
 
@@ -335,18 +314,8 @@ def indices() -> Iterator[Case]:
     x, y = spoiled(3, 4, 5), spoiled(3, 4)
     a, b, c = torch.tensor([0, -1, 2, 0]), torch.tensor([[1], [-3]]), torch.tensor(2)
     none = torch.zeros(0, dtype=torch.long)
-    for at in (
-        [a],
-        [None, b],
-        [a, b],
-        [None, a, b],
-        [a, None, b],
-        [b, c, a % 3],
-        [None, c, None],
-        [None, None, a],
-        [none],
-        [c],
-    ):
+    some_dims = [None, b], [None, a, b], [a, None, b], [None, c, None], [None, None, a]
+    for at in ([a], [a, b], [b, c, a % 3], [none], [c], *some_dims):
         yield case(aten.index.Tensor, x, at)
         yield case(aten._unsafe_index.Tensor, x, at)
         chosen = aten.index.Tensor(x, at)
@@ -363,12 +332,8 @@ def indices() -> Iterator[Case]:
         yield case(aten.scatter_add.default, random(3, 4), dim, index, random(4, 4, seed=7))
         yield case(aten.scatter.value, y, dim, index, 2.5)
         for how, itself in product(("sum", "prod", "mean", "amax", "amin"), (True, False)):
-            values = (
-                (random(3, 4).sign(), random(2, 3, seed=7)) if how == "prod" else (random(3, 4), random(2, 3, seed=7))
-            )
-            yield case(
-                aten.scatter_reduce.two, values[0], dim, index, values[1], how, include_self=itself, ulps=how == "mean"
-            )
+            x, more = random(3, 4).sign() if how == "prod" else random(3, 4), random(2, 3, seed=7)
+            yield case(aten.scatter_reduce.two, x, dim, index, more, how, include_self=itself, ulps=how == "mean")
     yield case(aten.scatter.src, y, 1, torch.tensor([[0, 2, 1], [3, 1, 0]]), random(2, 3, seed=7))
     yield case(aten.gather.default, y, 0, index[:0])
     yield case(aten.gather.default, spoiled(5), 0, torch.tensor([4, 4, 0]))
@@ -377,26 +342,21 @@ def indices() -> Iterator[Case]:
 def reductions() -> Iterator[Case]:
     for shape in SHAPES:
         rank = len(shape)
-        dims = [
-            None,
-            *([[d] for d in range(-rank, rank)]),
-            *([[0, 1]] if rank > 1 else []),
-            *([[0, -1]] if rank > 2 else []),
-        ]
+        dims = [None, *([d] for d in range(-rank, rank)), *[[0, 1]] * (rank > 1), *[[0, -1]] * (rank > 2)]
         for x, dim, keep in product((random(*shape), spoiled(*shape)), dims, (False, True)):
-            some = dim is None or all(shape[d] for d in dim)
+            is_filled = dim is None or all(shape[d] for d in dim)
             yield case(aten.sum.dim_IntList, x, dim, keep)
             yield case(aten.mean.dim, x, dim, keep)
             yield case(aten.any.dims, x, dim, keep)
             yield case(aten.all.dims, x, dim, keep)
             if dim is not None and len(dim) == 1:
                 yield case(aten.prod.dim_int, x / 2, dim[0], keep, ulps=2)
-            if some and math.prod(shape):
+            if is_filled and math.prod(shape):
                 yield case(aten.amax.default, x, dim or [], keep, either=True)
                 yield case(aten.amin.default, x, dim or [], keep, either=True)
             for correction in (0, 1, 2, 0.5, None):
                 yield case(aten.var.correction, x, dim, correction=correction, keepdim=keep, ulps=8)
-            for order in (2, 1, 0, 3.0) + ((INF, -INF) if some and math.prod(shape) else ()):
+            for order in (2, 1, 0, 3.0) + ((INF, -INF) if is_filled and math.prod(shape) else ()):
                 yield case(aten.linalg_vector_norm.default, x, order, dim, keep, ulps=4)
         for x in (random(*shape), spoiled(*shape), torch.zeros(shape).double()):
             yield case(aten.sum.default, x)
@@ -405,12 +365,12 @@ def reductions() -> Iterator[Case]:
             yield case(aten.any.default, x)
             yield case(aten.all.default, x)
             if x.numel():
-                for whole, part in ((aten.max, aten.argmax), (aten.min, aten.argmin)):
-                    yield case(whole.default, x, either=True)
+                for extreme, part in ((aten.max, aten.argmax), (aten.min, aten.argmin)):
+                    yield case(extreme.default, x, either=True)
                     yield case(part.default, x)
                     yield case(part.default, x, None, True)
                     for d, keep in product(range(-rank, rank), (False, True)):
-                        yield case(whole.dim, x, d, keep, either=True)
+                        yield case(extreme.dim, x, d, keep, either=True)
                         yield case(part.default, x, d, keep)
     yield case(aten.max.other, spoiled(3, 4), spoiled(4, seed=3), either=True)
     yield case(aten.min.other, spoiled(3, 4), spoiled(4, seed=3), either=True)
@@ -430,15 +390,15 @@ def orders() -> Iterator[Case]:
                 apart.view(-1)[0] = NAN
                 yield case(aten.topk.default, apart, 2, dim, down)
     yield Case("sort", (values[3],), {}, tuple(values[3].sort()))
-    one, some = spoiled(9).sort().values, spoiled(3, 9).sort().values
-    asked = spoiled(3, 20, seed=4, by=(NAN, INF, -INF, *some.flatten().tolist()))
+    one, lists = spoiled(9).sort().values, spoiled(3, 9).sort().values
+    queries = spoiled(3, 20, seed=4, by=(NAN, INF, -INF, *lists.flatten().tolist()))
     for right in (False, True):
-        yield case(aten.searchsorted.Tensor, one, asked, right=right)
-        yield case(aten.searchsorted.Tensor, some, asked, right=right)
-        yield case(aten.searchsorted.Tensor, some, asked, side="right" if right else "left")
+        yield case(aten.searchsorted.Tensor, one, queries, right=right)
+        yield case(aten.searchsorted.Tensor, lists, queries, right=right)
+        yield case(aten.searchsorted.Tensor, lists, queries, side="right" if right else "left")
         yield case(aten.searchsorted.Scalar, one, 0.25, right=right)
-        yield case(aten.searchsorted.Tensor, one[:0], asked, right=right)
-        yield case(aten.bucketize.Tensor, asked, one, right=right)
+        yield case(aten.searchsorted.Tensor, one[:0], queries, right=right)
+        yield case(aten.bucketize.Tensor, queries, one, right=right)
 
 
 def along() -> Iterator[Case]:
@@ -485,15 +445,15 @@ def sizes() -> Iterator[Case]:
     yield from (Case("n_sym_numel", (random(*shape),), {}, (math.prod(shape),)) for shape in SHAPES)
 
 
-GROUPS = (elementwise, special_functions, made, views, indices, reductions, orders, along, matrices, sizes)
+GROUPS = (elementwise, special_functions, constants, views, indices, reductions, orders, along, matrices, sizes)
 
 
 @cache
 def all_cases() -> dict[str, list[Case]]:
     cases: dict[str, list[Case]] = {}
     for group in GROUPS:
-        for each in group():
-            cases.setdefault(each.name, []).append(each)
+        for case_ in group():
+            cases.setdefault(case_.name, []).append(case_)
     return cases
 
 
@@ -552,12 +512,16 @@ FED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def given(x: Tensor, *, still: bool = True) -> dict[str, Any]:
+def array_json(x: Tensor, *, still: bool = True) -> dict[str, Any]:
     return {"shape": list(x.shape), "data": numbers(x), "still": still}
 
 
 def series() -> dict[str, Any]:
-    x = {"x": given(random(2, 3)), "y": given(random(2, 3, seed=1)), "loose": given(random(2, 3, seed=2), still=False)}
+    x = {
+        "x": array_json(random(2, 3)),
+        "y": array_json(random(2, 3, seed=1)),
+        "loose": array_json(random(2, 3, seed=2), still=False),
+    }
     works = [
         ({"a": 2, "b": 3, "x": "x"}, None),
         ({"a": 2, "b": 3, "x": "x"}, None),
@@ -571,7 +535,7 @@ def series() -> dict[str, Any]:
     ]
     generator = np.random.default_rng(0)
     names = list(SHARED["outputs"])
-    some = [
+    varied = [
         ({"a": int(generator.integers(1, 4)), "x": str(generator.choice(list(x)))},
          generator.choice(names, 4, replace=False).tolist() if generator.random() < 0.7 else None)
         for _ in range(60)
@@ -579,9 +543,9 @@ def series() -> dict[str, Any]:
     fed: list[Any] = [{"inputs": {"w": "w", "v": "v", "a": 2}}]
     fed += [{"inputs": {"a": a}, "back": {"w": "new", "v": "v"}} for a in (3, 5, 4)]
     return {
-        "works": {"program": WORKS, "given": x, "steps": [step(*each) for each in works]},
-        "shared": {"program": SHARED, "given": x, "steps": [step(*each) for each in some]},
-        "fed": {"program": FED, "given": {"w": given(random(5)), "v": given(torch.zeros(2))}, "steps": fed},
+        "works": {"program": WORKS, "given": x, "steps": [step(*step_) for step_ in works]},
+        "shared": {"program": SHARED, "given": x, "steps": [step(*step_) for step_ in varied]},
+        "fed": {"program": FED, "given": {"w": array_json(random(5)), "v": array_json(torch.zeros(2))}, "steps": fed},
     }
 
 
@@ -614,34 +578,34 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All that is asked of run.js in this file, by one node."""
     folder = tmp_path_factory.mktemp("page")
     shutil.copy(RUN, folder / "run.mjs")  # node reads .js as a module only in some versions
-    cases = [each.asked() for group in all_cases().values() for each in group]
+    cases = [case_.program() for group in all_cases().values() for case_ in group]
     cases += [{"rows": rows, "inputs": {}, "outputs": {"0": len(rows) - 1}} for rows, _ in REFUSED.values()]
-    asked = {"cases": cases, "series": series(), "recipes": RECIPES}
-    (folder / "asked.json").write_text(json.dumps(asked, allow_nan=False))
+    questions = {"cases": cases, "series": series(), "recipes": RECIPES}
+    (folder / "asked.json").write_text(json.dumps(questions, allow_nan=False))
     command = [
         str(NODE),
         str(Path(__file__).with_name("operations.mjs")),
         str(folder / "run.mjs"),
         str(folder / "asked.json"),
     ]
-    made: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return made
+    replies: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return replies
 
 
-def wrong(each: Case, answer: Mapping[str, Any]) -> str:
+def wrong(case_: Case, answer: Mapping[str, Any]) -> str:
     """Say where an answer is another one than torch's; "" where it is the same."""
     if "error" in answer:
         return str(answer["error"])
-    for place, expected in enumerate(each.expected):
+    for place, expected in enumerate(case_.expected):
         value = expected if isinstance(expected, Tensor) else torch.tensor(expected, dtype=torch.double)
         got = answer[str(place)]
         if list(value.shape) != got["shape"] or value.numel() != len(got["data"]):
             return f"shape {got['shape']} with {len(got['data'])} numbers, not {list(value.shape)}"
         want, have = value.double().flatten().numpy(), np.array(got["data"], dtype=float)
         with np.errstate(all="ignore"):
-            allowed = each.ulps * np.spacing(np.maximum(np.abs(want), each.scale))
+            allowed = case_.ulps * np.spacing(np.maximum(np.abs(want), case_.scale))
             good = (want == have) | (np.isnan(want) & np.isnan(have)) | (np.abs(want - have) <= allowed)
-        if value.is_floating_point() and not (each.either or each.ulps):
+        if value.is_floating_point() and not (case_.either or case_.ulps):
             good &= (want != 0) | (np.signbit(want) == np.signbit(have))
         if not good.all():
             at = int(np.argmin(good))
@@ -649,19 +613,17 @@ def wrong(each: Case, answer: Mapping[str, Any]) -> str:
     return ""
 
 
-def shown(value: Any) -> str:
+def short(value: Any) -> str:
     return f"{list(value.shape)}: {numbers(value)}"[:90] if isinstance(value, Tensor) else str(value)[:90]
 
 
 @pytest.mark.parametrize("name", sorted(all_cases()))
-def test_an_operation_makes_the_numbers_that_torch_makes(answers: dict[str, Any], name: str) -> None:
-    flat = [each for group in all_cases().values() for each in group]
-    pairs = [(each, answer) for each, answer in zip(flat, answers["cases"], strict=False) if each.name == name]
-    bad = [(each, said) for each, answer in pairs if (said := wrong(each, answer))]
-    said = "\n".join(
-        f"{said} in {name}({', '.join(map(shown, each.args))}, {dict(each.named)})" for each, said in bad[:3]
-    )
-    assert not bad, f"{len(bad)} of {len(pairs)}:\n{said}"
+def test_an_operation_makes_the_integersthat_torch_makes(answers: dict[str, Any], name: str) -> None:
+    flat = [case_ for group in all_cases().values() for case_ in group]
+    pairs = [(case_, answer) for case_, answer in zip(flat, answers["cases"], strict=False) if case_.name == name]
+    bad = [(case_, reason) for case_, answer in pairs if (reason := wrong(case_, answer))]
+    lines = [f"{why} in {name}({', '.join(map(short, one.args))}, {dict(one.named)})" for one, why in bad[:3]]
+    assert not bad, "\n".join([f"{len(bad)} of {len(pairs)}:", *lines])
 
 
 def test_every_operation_is_tried(answers: dict[str, Any]) -> None:
@@ -670,12 +632,12 @@ def test_every_operation_is_tried(answers: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_it_cannot_do_is_refused(answers: dict[str, Any], what: str) -> None:
-    said = dict(zip(REFUSED, answers["cases"][-len(REFUSED) :], strict=True))
-    assert said[what] == {"error": REFUSED[what][1]}
+    replies = dict(zip(REFUSED, answers["cases"][-len(REFUSED) :], strict=True))
+    assert replies[what] == {"error": REFUSED[what][1]}
 
 
 def test_only_what_depends_on_a_moved_input_runs_again(answers: dict[str, Any]) -> None:
-    first, same, b, a, hidden, later, x, loose, again = (each["count"] for each in answers["series"]["works"])
+    first, same, b, a, hidden, later, x, loose, again = (case_["count"] for case_ in answers["series"]["works"])
     assert first == 8
     assert same == 0
     assert b == 3  # rows 6, 7, 10
@@ -689,16 +651,16 @@ def test_only_what_depends_on_a_moved_input_runs_again(answers: dict[str, Any]) 
 @pytest.mark.parametrize("name", ["works", "shared", "fed"])
 def test_running_again_makes_what_a_fresh_program_makes(answers: dict[str, Any], name: str) -> None:
     steps = answers["series"][name]
-    assert [each["again"] for each in steps] == [each["fresh"] for each in steps]
+    assert [step_["again"] for step_ in steps] == [step_["fresh"] for step_ in steps]
     assert any(before["again"] != after["again"] for before, after in pairwise(steps))
 
 
 def test_what_is_fed_back_is_not_written_while_it_is_read(answers: dict[str, Any]) -> None:
     w, before = random(5), 0
-    for a, each in zip((2, 3, 5, 4), answers["series"]["fed"], strict=True):
+    for a, step_ in zip((2, 3, 5, 4), answers["series"]["fed"], strict=True):
         new = w.flip(0) * a
-        assert each["again"]["sum"]["data"] == numbers(w + new)
-        assert each["again"]["moved"]["data"] == [a - before] * 2
+        assert step_["again"]["sum"]["data"] == numbers(w + new)
+        assert step_["again"]["moved"]["data"] == [a - before] * 2
         w, before = new, a
 
 
@@ -712,7 +674,7 @@ def hashed(place: int, seed: int) -> float:
 
 
 def test_draws_are_a_hash_of_their_places(answers: dict[str, Any]) -> None:
-    uniform, fewer, normal, few, plain = (np.array(each["data"]).reshape(each["shape"]) for each in answers["draws"])
+    uniform, fewer, normal, few, plain = (np.array(draw["data"]).reshape(draw["shape"]) for draw in answers["draws"])
     assert uniform.shape == (40, 64)
     assert plain.shape == (2, 3, 4)
     assert uniform.ravel().tolist() == [hashed(place, 3) for place in range(40 * 64)]
@@ -721,12 +683,3 @@ def test_draws_are_a_hash_of_their_places(answers: dict[str, Any]) -> None:
     for place, value in enumerate(plain.ravel()):
         radius = math.sqrt(-2 * math.log(1 - hashed(2 * place, 4)))
         assert value == pytest.approx(radius * math.cos(2 * math.pi * hashed(2 * place + 1, 4)), rel=1e-14)
-
-
-def test_draws_have_the_law_that_they_name(answers: dict[str, Any]) -> None:
-    uniform, _, normal, *_ = (np.array(each["data"]) for each in answers["draws"])
-    n = len(uniform)
-    for values, law in ((uniform, lambda v: v), (normal, torch.special.ndtr)):
-        ordered = np.asarray(law(torch.tensor(values).sort().values))
-        distance = np.abs(ordered - (np.arange(n) + 0.5) / n).max()
-        assert distance * math.sqrt(n) < 1.63  # Kolmogorov's limit at 1 %

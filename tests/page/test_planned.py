@@ -25,11 +25,11 @@ pytestmark = needs_node
 def run(cases=(), *, wasm=True, numbers=None):
     """Return what node makes of cases, {program, phases, runs: [{inputs, run}], reruns}, and of numbers by name of a function."""
 
-    def told(value):
+    def to_json(value):
         return {"shape": list(value.shape), "data": [str(x) for x in value.flatten().tolist()]}
 
     ready = [
-        {**case, "runs": [{**r, "inputs": {k: told(v) for k, v in r["inputs"].items()}} for r in case["runs"]]}
+        {**case, "runs": [{**r, "inputs": {k: to_json(v) for k, v in r["inputs"].items()}} for r in case["runs"]]}
         for case in cases
     ]
     with tempfile.TemporaryDirectory() as folder:
@@ -38,24 +38,27 @@ def run(cases=(), *, wasm=True, numbers=None):
         file.write_text(json.dumps({"kernels": bytes_, "cases": ready, "numbers": numbers}))
         done = subprocess.run(["node", str(RUNNER), str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    made = json.loads(done.stdout)
-    assert made["wasm"] is wasm
-    return made
+    output = json.loads(done.stdout)
+    assert output["wasm"] is wasm
+    return output
 
 
-def compare(curve, *given, wasm=True, phases=None, rtol=2e-6, atol=2e-6):
+def compare(curve, *inputs, wasm=True, phases=None, rtol=2e-6, atol=2e-6):
     """Trace a curve at the first inputs, plan it once, and ask it at each of the inputs: all numbers must be torch's."""
-    program = trace(curve, {}, {name: value.clone() for name, value in given[0].items()})
-    phases = phases or dict.fromkeys(given[0], 0)
+    program = trace(curve, {}, {name: value.clone() for name, value in inputs[0].items()})
+    phases = phases or dict.fromkeys(inputs[0], 0)
     order = sorted(set(phases.values()))
-    (runs,) = run(
-        [{"program": program, "phases": phases, "reruns": False, "runs": [{"inputs": x, "run": order} for x in given]}],
-        wasm=wasm,
-    )["results"]
-    for inputs, got in zip(given, runs, strict=True):
-        for name, want in curve(**inputs).items():
-            found = np.array([float(x) for x in got[name]]).reshape(want.shape)
-            np.testing.assert_allclose(found, want.double().numpy(), rtol=rtol, atol=atol, err_msg=name)
+    case = {
+        "program": program,
+        "phases": phases,
+        "reruns": False,
+        "runs": [{"inputs": x, "run": order} for x in inputs],
+    }
+    (runs,) = run([case], wasm=wasm)["results"]
+    for values, got in zip(inputs, runs, strict=True):
+        for name, want in curve(**values).items():
+            actual = np.array([float(x) for x in got[name]]).reshape(want.shape)
+            np.testing.assert_allclose(actual, want.double().numpy(), rtol=rtol, atol=atol, err_msg=name)
 
 
 def random(*shape, seed=0):
@@ -127,19 +130,19 @@ def test_a_long_sum_of_squares_keeps_its_digits():
 @both
 def test_softmax_lookups_and_their_gradients(wasm):
     def curve(table, scores, ids):
-        leaves = [each.detach().requires_grad_() for each in (table, scores)]
+        leaves = [leaf.detach().requires_grad_() for leaf in (table, scores)]
         rows = torch.cat([leaves[0][:1].detach(), leaves[0][1:]])[ids]
         logp = (leaves[1] + rows).log_softmax(-1)
         chosen = logp.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
         by = torch.autograd.grad((chosen * rows.softmax(-1).sum(-1)).sum() + (rows * rows).sum(), leaves)
-        made = {"logp": logp, "chosen": chosen, "by table": by[0], "by scores": by[1]}
-        return {name: value.detach() for name, value in made.items()}
+        results = {"logp": logp, "chosen": chosen, "by table": by[0], "by scores": by[1]}
+        return {name: value.detach() for name, value in results.items()}
 
-    given = [
+    cases = [
         {"table": random(7, 7, seed=s), "scores": 20 * random(5, 7, seed=s), "ids": torch.tensor(ids)}
         for s, ids in ((1, [3, 0, 3, 6, 1]), (2, [0, 0, 5, 2, 2]))
     ]
-    compare(curve, *given, wasm=wasm, atol=2e-5)
+    compare(curve, *cases, wasm=wasm, atol=2e-5)
 
 
 @both
@@ -164,10 +167,10 @@ def test_a_phase_that_runs_again_finds_what_the_phases_before_it_made():
 
     program = trace(curve, {}, {"weights": random(3, 4), "x": random(2, 4)})
     inputs = [{"weights": random(3, 4) / 9, "x": random(2, 4, seed=s) / 9} for s in range(3)]
-    runs = [{"inputs": each, "run": [0, 1] if place == 0 else [1]} for place, each in enumerate(inputs)]
+    runs = [{"inputs": values, "run": [0, 1] if place == 0 else [1]} for place, values in enumerate(inputs)]
     (got,) = run([{"program": program, "phases": {"weights": 0, "x": 1}, "reruns": True, "runs": runs}])["results"]
-    for each, found in zip(inputs, got, strict=True):
-        np.testing.assert_allclose(np.array(found["out"], float), curve(**each)["out"].flatten(), rtol=1e-5)
+    for values, actual in zip(inputs, got, strict=True):
+        np.testing.assert_allclose(np.array(actual["out"], float), curve(**values)["out"].flatten(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -204,19 +207,16 @@ def test_own_functions_are_exact_to_two_units_in_the_last_place():
     mpmath.mp.prec = 200
     for name, values in numbers.items():
         exact = np.array([float(getattr(mpmath, name)(mpmath.mpf(float(v)))) for v in values])
-        found = np.array([float(v) for v in got[name]])
-        off = np.abs(found - exact) / np.maximum(np.spacing(np.abs(exact)), 5e-324)
+        actual = np.array([float(v) for v in got[name]])
+        off = np.abs(actual - exact) / np.maximum(np.spacing(np.abs(exact)), 5e-324)
         assert off.max() <= 2, (name, values[off.argmax()], off.max())
 
 
 def test_own_functions_at_the_ends():
-    got = run(
-        numbers={"exp": ["Infinity", "-Infinity", "NaN", "710", "-746"], "log": ["0", "-1", "Infinity", "NaN", "1"]}
-    )["numbers"]
-    assert got == {
-        "exp": ["Infinity", "0", "NaN", "Infinity", "0"],
-        "log": ["-Infinity", "NaN", "Infinity", "NaN", "0"],
-    }
+    ends = {"exp": ["Infinity", "-Infinity", "NaN", "710", "-746"], "log": ["0", "-1", "Infinity", "NaN", "1"]}
+    got = run(numbers=ends)["numbers"]
+    assert got["exp"] == ["Infinity", "0", "NaN", "Infinity", "0"]
+    assert got["log"] == ["-Infinity", "NaN", "Infinity", "NaN", "0"]
 
 
 @pytest.mark.skipif(

@@ -21,11 +21,11 @@ IN_PAGE = [task for task in TASKS if task.name in CHECKPOINTS.values()]
 tasks = pytest.mark.parametrize("task", IN_PAGE, ids=lambda task: task.name)
 
 
-def asked(code: str, given: object) -> object:
+def evaluate_js(code: str, value: object) -> object:
     """Return what an expression of `given` and of tasks.js makes, in node."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "given.json"
-        file.write_text(json.dumps(given))
+        file.write_text(json.dumps(value))
         program = f"""
             import fs from "node:fs";
             import * as tasks from {json.dumps(script("tasks").as_uri())};
@@ -40,22 +40,22 @@ def asked(code: str, given: object) -> object:
 
 
 def test_every_task_of_a_shipped_checkpoint_is_there():
-    assert asked("Object.keys(tasks.TASKS).sort()", None) == sorted(task.name for task in IN_PAGE)
+    assert evaluate_js("Object.keys(tasks.TASKS).sort()", None) == sorted(task.name for task in IN_PAGE)
 
 
 @tasks
 def test_prompts_are_the_same_in_the_same_order(task):
-    found = asked("{ ...tasks.split(tasks.TASKS[given]), longest: tasks.TASKS[given].longest }", task.name)
-    assert found["train"] == task.train_prompts
-    assert found["heldOut"] == task.held_out_prompts
-    assert found["longest"] == task.max_new_tokens
+    result = evaluate_js("{ ...tasks.split(tasks.TASKS[given]), longest: tasks.TASKS[given].longest }", task.name)
+    assert result["train"] == task.train_prompts
+    assert result["heldOut"] == task.held_out_prompts
+    assert result["longest"] == task.max_new_tokens
 
 
 def answers(task, count):
     """Return prompts with answers: right ones, demonstrations, slightly spoiled ones, and anything that a policy can write."""
     rng = random.Random(0)
     pieces = [*CHARACTERS, "<pad>", "", "\n", "##", "#7"]
-    made = []
+    cases = []
     for _ in range(count):
         prompt = rng.choice(task.train_prompts if rng.random() < 0.5 else task.held_out_prompts)
         answer = list(task.demonstrate(prompt, rng) if rng.random() < 0.7 else task.gold(prompt))
@@ -64,20 +64,24 @@ def answers(task, count):
             answer[place : place + rng.randrange(2)] = rng.choice(pieces)
         if rng.random() < 0.1:
             answer = rng.choices(pieces, k=rng.randrange(task.max_new_tokens + 1))
-        made.append((prompt, "".join(answer)))
-    return made
+        cases.append((prompt, "".join(answer)))
+    return cases
 
 
 @tasks
 def test_a_judge_says_what_pythons_says(task):
-    given = answers(task, 10_000)
-    found = asked(f"given.map(([prompt, answer]) => tasks.TASKS.{task.name}.grade(prompt, answer))", given)
-    graded = [vars(task.grade(*each)) for each in given]
-    assert found == graded
-    kinds = {(each["format"], each["correct"]) for each in graded}
+    cases = answers(task, 10_000)
+    result = evaluate_js(f"given.map(([prompt, answer]) => tasks.TASKS.{task.name}.grade(prompt, answer))", cases)
+    graded = [vars(task.grade(*case)) for case in cases]
+    assert result == graded
+    kinds = {(case["format"], case["correct"]) for case in graded}
     assert kinds == {(False, False), (True, False), (True, True)}
 
 
 def test_tokens_are_the_characters_of_the_vocabulary():
-    assert asked("tasks.encode(given)", CHARACTERS) == list(range(2, 2 + len(CHARACTERS)))
-    assert asked("[tasks.textOf([2, 0, 39, 1, 5]), tasks.textOf([1]), tasks.textOf([])]", None) == ["0<pad>#", "", ""]
+    assert evaluate_js("tasks.encode(given)", CHARACTERS) == list(range(2, 2 + len(CHARACTERS)))
+    assert evaluate_js("[tasks.textOf([2, 0, 39, 1, 5]), tasks.textOf([1]), tasks.textOf([])]", None) == [
+        "0<pad>#",
+        "",
+        "",
+    ]
