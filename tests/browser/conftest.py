@@ -14,15 +14,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-
-from tests.browser.cells import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request, ViewportSize
@@ -100,14 +98,14 @@ def serving(root: Path, *arguments: str) -> Iterator[str]:
     """Run a command of rlviz that serves, with settings that are nobody's, and end it as File > Shut Down does."""
     log = root / "server.log"
     command = [sys.executable, "-m", "rlviz", arguments[0], "--no-browser", "--port", str(free_port())]
-    own = {f"JUPYTER_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    folders = {f"JUPYTER_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *arguments[1:]],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, "RLVIZ_ASK": "0", **own},  # no cell waits for an answer
+            env={**os.environ, "RLVIZ_ASK": "0", **folders},  # no cell waits for an answer
             start_new_session=True,  # a process group of its own, to end all of it
         )
     try:
@@ -131,10 +129,10 @@ def printed_url(process: subprocess.Popen[bytes], log: Path) -> str:
     """Wait until the server has printed its address with the token and answers there, and return it."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"http://\S+[?&]token=\w+", log.read_text(encoding="utf-8")):
+        if match := re.search(r"http://\S+[?&]token=\w+", log.read_text(encoding="utf-8")):
             with contextlib.suppress(OSError):  # on a busy machine it prints a moment before it listens
-                socket.create_connection(("127.0.0.1", urlsplit(found[0]).port), timeout=1).close()
-                return found[0]
+                socket.create_connection(("127.0.0.1", urlsplit(match[0]).port), timeout=1).close()
+                return match[0]
         time.sleep(0.2)
     pytest.fail(f"the server printed no address with a token:\n{log.read_text(encoding='utf-8')}")
 
@@ -164,14 +162,14 @@ def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     from rlviz.page.script import module
     from rlviz.page.widget import ALONE, page
 
-    shown = """
+    drawing = """
       globalThis.shown = async (packed) => {
         const place = document.body.appendChild(document.createElement("div"));
         globalThis.picture = mount(place, await unpack(packed));
         while (place.querySelector("[aria-busy=true]")) await new Promise(requestAnimationFrame); // it trains
         return place;
       };"""
-    script = element("script", Markup(module(*ALONE, offers=shown)), type="module")
+    script = element("script", Markup(module(*ALONE, offers=drawing)), type="module")
     path = tmp_path_factory.mktemp("stage") / "stage.html"
     path.write_text(page("stage", script), encoding="utf-8")
     tab = browser.new_page(viewport=WINDOW, reduced_motion="reduce")
@@ -191,12 +189,12 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
     """Return what opens a new notebook with these cells, and runs them."""
     notebooks: list[Notebook] = []
 
-    def run(name: str, *cells: str, answers: Sequence[str] = ()) -> Notebook:
+    def run(name: str, *cells: str) -> Notebook:
         write_notebook(lab.folder / f"{name}.ipynb", list(cells))
         # a workspace of its own: JupyterLab opens the notebooks of the last visit to one again, in front of this
         place = f"lab/workspaces/{name}/tree/{name}.ipynb"
         notebooks.append(open_page(f"http://127.0.0.1:{lab.port}/{place}?token={lab.token}"))
-        run_all(notebooks[-1].page, cells=len(cells), answers=answers)
+        run_all(notebooks[-1].page, cells=len(cells))
         return notebooks[-1]
 
     yield run
@@ -215,10 +213,7 @@ def watched(page: Page, url: str) -> Notebook:
 
     page.on("request", note_outside)
     page.on("pageerror", lambda error: notebook.errors.append(f"{error}\n{error.stack}"))
-    page.on(
-        "console",
-        lambda said: notebook.errors.append(f"{said.text} {said.location}") if said.type == "error" else None,
-    )
+    page.on("console", lambda m: notebook.errors.append(f"{m.text} {m.location}") if m.type == "error" else None)
     page.goto(url)
     return notebook
 
@@ -235,17 +230,12 @@ def write_notebook(path: Path, sources: list[str]) -> None:
     path.write_text(json.dumps(written), encoding="utf-8")
 
 
-def run_all(page: Page, *, cells: int, answers: Sequence[str] = ()) -> None:
-    """Choose Run > Run All Cells, type what cells ask for, and wait until the last has its number; a failure ends the wait."""
+def run_all(page: Page, *, cells: int) -> None:
+    """Choose Run > Run All Cells, and wait until the last has its number; a failure ends the wait."""
     # Before the kernel is idle, JupyterLab answers with a dialog that asks which kernel to use.
     page.get_by_text("| Idle").first.wait_for(timeout=START_SECONDS * 1000)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    asked = page.locator(".jp-Stdin-input")
-    for answer in answers:  # the field of the question before goes only when the next one is there
-        wait_until(page, lambda: asked.evaluate_all("fields => fields.length === 1 && !fields[0].value"), "a question")
-        asked.fill(answer)
-        asked.press("Enter")
     last = page.locator(".jp-InputPrompt", has_text=f"[{cells}]:")
     failure = page.locator(".jp-OutputArea-output", has_text="Traceback (most recent call last)")
     last.or_(failure).first.wait_for(state="attached", timeout=RUN_ALL_SECONDS * 1000)

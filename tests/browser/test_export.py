@@ -46,7 +46,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
         file.write_text(page_of("a picture", explorer.html()), encoding="utf-8")
         tab = context.new_page()
         tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        tab.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         tab.set_viewport_size({"width": size[0], "height": size[1]})
         tab.goto(file.as_uri() + address)
         tab.locator(".rlviz-panels svg text").first.wait_for()
@@ -101,10 +101,8 @@ def test_it_is_saved_as_it_is_with_its_title_and_what_is_on_show(
     size = re.search(r'<svg[^>]* width="(\d+)" height="(\d+)"', text)
     assert size and image.size == (2 * int(size[1]), 2 * int(size[2]))
     colours = {colour for _, colour in image.getcolors(1 << 24) or []}
-    assert image.getpixel((2, 2)) == (255, 255, 255) and colours >= {
-        (0, 114, 178),
-        (127, 127, 127),
-    }  # blue lines, grey rules
+    blue, grey = (0, 114, 178), (127, 127, 127)  # of lines and of rules
+    assert image.getpixel((2, 2)) == (255, 255, 255) and colours >= {blue, grey}
 
 
 def test_a_link_opens_the_picture_as_it_is_and_what_is_out_of_range_in_it_is_left(opened: Callable[..., Page]) -> None:

@@ -46,17 +46,17 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[str]:
+def requests() -> list[str]:
     """Return the addresses that the page asked for, and what it complained of."""
     return []
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, frozen: Path, asked: list[str]) -> Page:
+def page(browser: Browser, frozen: Path, requests: list[str]) -> Page:
     page = browser.new_page(viewport={"width": 1280, "height": 720})
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: asked.append(f"error: {error}"))
-    page.on("console", lambda said: asked.append(f"error: {said.text}") if said.type == "error" else None)
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: requests.append(f"error: {error}"))
+    page.on("console", lambda message: requests.append(f"error: {message.text}") if message.type == "error" else None)
     page.goto(frozen.as_uri())
     page.locator(".ri").nth(1).locator("table").first.wait_for(timeout=30_000)
     return page
@@ -67,24 +67,24 @@ def view(page: Page) -> Locator:
     return page.locator(".ri").first
 
 
-def said(view: Locator) -> list[str]:
+def statuses(view: Locator) -> list[str]:
     return view.get_by_role("status").all_text_contents()
 
 
 def test_from_a_click_on_the_curve_to_another_algorithm(page: Page, view: Locator) -> None:
-    assert said(view)[0].startswith("Step 6 of 6.")
+    assert statuses(view)[0].startswith("Step 6 of 6.")
     box = view.locator(".ri-curves svg").first.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + 0.5 * box["height"])  # in the first axes
-    assert re.match(r"Step [2345] of 6\.", said(view)[0])
-    assert "after the updates of step " + said(view)[0][5] in view.locator(".ri-right h4").first.text_content()
+    assert re.match(r"Step [2345] of 6\.", statuses(view)[0])
+    assert "after the updates of step " + statuses(view)[0][5] in view.locator(".ri-right h4").first.text_content()
 
-    before = said(view)[1]
+    before = statuses(view)[1]
     other = view.locator("tbody tr").nth(1).locator(".tok").nth(1)
     other.click()
     assert view.locator(".tok[aria-pressed=true]").count() == 1
     assert "Response 2, token 2 of" in view.locator(".ri-right h4").first.text_content()
-    assert said(view)[1] != before
+    assert statuses(view)[1] != before
 
     ratio = view.locator("summary", has_text="ratio").first
     ratio.click()
@@ -124,13 +124,13 @@ def test_keys_scrub_through_the_steps(page: Page, view: Locator) -> None:
     slider = view.get_by_role("slider", name="step").last  # the one of the bar
     slider.focus()
     page.keyboard.press("Home")
-    assert said(view)[0].startswith("Step 1 of 6.")
+    assert statuses(view)[0].startswith("Step 1 of 6.")
     page.keyboard.press("ArrowRight")
-    assert said(view)[0].startswith("Step 2 of 6.")
+    assert statuses(view)[0].startswith("Step 2 of 6.")
     assert page.evaluate("document.activeElement.type") == "range"
     before = view.locator(".ri-curves path[stroke-dasharray='2 3']").first.get_attribute("d")
     page.keyboard.press("End")
-    assert said(view)[0].startswith("Step 6 of 6.")
+    assert statuses(view)[0].startswith("Step 6 of 6.")
     assert view.locator(".ri-curves path[stroke-dasharray='2 3']").first.get_attribute("d") != before
 
 
@@ -155,11 +155,11 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_tokens_stay_readable_on_their_colour(page: Page, view: Locator, theme: str) -> None:
     page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
-    found = view.locator(".tok").evaluate_all(
+    colours = view.locator(".tok").evaluate_all(
         "all => all.map(e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color])"
     )
-    assert len({ground for ground, _ in found}) > 2
-    for ground, ink in found:
+    assert len({ground for ground, _ in colours}) > 2
+    for ground, ink in colours:
         light, dark = sorted((luminance(ground), luminance(ink)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
     paper = luminance(view.evaluate("e => getComputedStyle(e).backgroundColor"))
@@ -193,6 +193,6 @@ def test_hostile_texts_are_text_and_ids_are_unique(page: Page) -> None:
     assert len(ids) == len(set(ids)) and len(ids) > 2
 
 
-def test_nothing_was_asked_of_anybody(asked: list[str], frozen: Path) -> None:
+def test_nothing_was_asked_of_anybody(requests: list[str], frozen: Path) -> None:
     """Comes last, to see what the tests above did."""
-    assert [url for url in asked if url != frozen.as_uri() and not url.startswith(("data:", "blob:"))] == []
+    assert [url for url in requests if url != frozen.as_uri() and not url.startswith(("data:", "blob:"))] == []

@@ -17,7 +17,7 @@ from nbconvert import HTMLExporter
 from rlviz.markup import joined
 from rlviz.page.image import png
 from rlviz.page.picture import Axis, Cells, Choice, Line, Panel, Picture, Rule, Say, Slider, Tokens
-from rlviz.page.widget import Variant, fragment, pack, page, told
+from rlviz.page.widget import Variant, fragment, pack, page, page_payload
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page
@@ -61,7 +61,7 @@ PICTURE = Picture(
     ),
     {
         "algorithm": Choice(
-            {name: name for name in ("straight", "curved", "mine", HOSTILE)}, "straight", "algorithm", picks=True
+            {n: n for n in ("straight", "curved", "mine", HOSTILE)}, "straight", "algorithm", picks=True
         ),
         "width": Slider(0, 1, 0.1, 0.4, "width"),
         "shift": Slider(0, 1, 0.01, 0.5, "shift", plays=True),
@@ -78,34 +78,33 @@ VARIANTS = {
 }
 
 
-def given(**values: Any) -> dict[str, Any]:
-    call = {
-        "function": "explore_it",
-        "defaults": {"algorithm": "straight", "shift": 0.5},
-        "sources": {"curved": "CURVED"},
-    }
+def payload(**values: Any) -> dict[str, Any]:
+    defaults = {"algorithm": "straight", "shift": 0.5}
+    call = {"function": "explore_it", "defaults": defaults, "sources": {"curved": "CURVED"}}
     programs: Any = {"linear": LINEAR, "square": SQUARE}
-    return told("it", PICTURE, programs=programs, variants=VARIANTS, family=("straight",), values=values, call=call)
+    return page_payload(
+        "it", PICTURE, programs=programs, variants=VARIANTS, family=("straight",), values=values, call=call
+    )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    one, other = (fragment(pack(given(**values)), caption="…") for values in ({}, {"width": 0.8}))
+    one, other = (fragment(pack(payload(**values)), caption="…") for values in ({}, {"width": 0.8}))
     (folder / "one.html").write_text(page("one", one), encoding="utf-8")
     (folder / "two.html").write_text(page("two", joined(one, other)), encoding="utf-8")
     (folder / "same.html").write_text(page("same", joined(one, one)), encoding="utf-8")
-    for name, shown in {"saved": (one, other), "saved_last": (other,)}.items():
-        (folder / f"{name}.html").write_text(as_html(*shown), encoding="utf-8")
+    for name, fragments in {"saved": (one, other), "saved_last": (other,)}.items():
+        (folder / f"{name}.html").write_text(as_html(*fragments), encoding="utf-8")
     return folder
 
 
 def as_html(*fragments: str) -> str:
     """Return a notebook with these outputs, each before its PNG, as nbconvert shows it, without what it gets from elsewhere."""
     outputs = [({"text/html": one, "text/plain": "…"}, {"image/png": PNG, "text/plain": "…"}) for one in fragments]
+    new = nbformat.v4
     cells = [
-        nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("display_data", data) for data in each])
-        for each in outputs
+        new.new_code_cell("1", outputs=[new.new_output("display_data", data) for data in pair]) for pair in outputs
     ]
     html, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=cells))
     return re.sub(r'<script[^>]* src="https?:[^>]*>\s*</script>', "", html)
@@ -138,15 +137,15 @@ def value(tab: Page, name: str, place: int = 0) -> float:
     return float(tab.get_by_role("slider", name=name, exact=True).nth(place).get_attribute("aria-valuetext") or "nan")
 
 
-def box(shown: Locator) -> FloatRect:
-    found = shown.bounding_box()
-    assert found is not None
-    return found
+def box(element: Locator) -> FloatRect:
+    rect = element.bounding_box()
+    assert rect is not None
+    return rect
 
 
-def middle(shown: Locator) -> tuple[float, float]:
-    found = box(shown)
-    return found["x"] + found["width"] / 2, found["y"] + found["height"] / 2
+def middle(element: Locator) -> tuple[float, float]:
+    rect = box(element)
+    return rect["x"] + rect["width"] / 2, rect["y"] + rect["height"] / 2
 
 
 def unit(tab: Page) -> float:
@@ -187,11 +186,11 @@ def test_keys_move_a_handle(opened: Callable[..., Page]) -> None:
     tab = opened()
     handle = tab.locator(".rlviz-grip").first
     handle.focus()
-    told = []
+    numbers = []
     for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "PageDown", "PageUp", "Home", "End"):
         handle.press(key)
-        told.append(float(handle.get_attribute("aria-valuenow") or "nan"))
-    assert told == pytest.approx([0.5, 0.6, 0.5, 0.0, 1.0, 0.0, 1.0])
+        numbers.append(float(handle.get_attribute("aria-valuenow") or "nan"))
+    assert numbers == pytest.approx([0.5, 0.6, 0.5, 0.0, 1.0, 0.0, 1.0])
     assert (handle.get_attribute("aria-valuemin"), handle.get_attribute("aria-valuemax")) == ("0", "1")
 
 
@@ -216,9 +215,12 @@ def test_a_slider_plays_to_its_end_and_a_hand_stops_it(opened: Callable[..., Pag
     assert value(tab, "shift") == stopped and value(tab, "width") == pytest.approx(0.5)
 
 
-def test_a_click_brings_the_nearest_handle(opened: Callable[..., Page]) -> None:
-    """At .4 the rules stand at 1.4 and 2.6: a click at 2.9 takes the second there, 3 − .1."""
+def test_the_pointer_reads_values_and_a_click_brings_the_nearest_handle(opened: Callable[..., Page]) -> None:
+    """At x = 3 the line is at .4 · 3. The rules stand at 1.4 and 2.6: a click at 2.9 takes the second there, 3 − .1."""
     tab = opened()
+    x, y = middle(tab.locator(".rlviz-disc").first)
+    tab.mouse.move(x + 1.55 * unit(tab), y - 80)
+    assert tab.locator(".rlviz-tip text").all_text_contents() == [f"{HOSTILE} 1.2", "3"]
     x, y = middle(tab.locator(".rlviz-disc").nth(1))
     tab.mouse.click(x + 0.3 * unit(tab), y - 60)
     assert value(tab, "width") == pytest.approx(0.1)
@@ -226,12 +228,12 @@ def test_a_click_brings_the_nearest_handle(opened: Callable[..., Page]) -> None:
 
 def test_the_conclusion_is_said_when_the_hand_rests(opened: Callable[..., Page]) -> None:
     tab = opened()
-    said, status = tab.locator(".rlviz-said"), tab.get_by_role("status")
+    sentence, status = tab.locator(".rlviz-said"), tab.get_by_role("status")
     status.get_by_text("The rule stands at 1.4.").wait_for(state="attached")
     tab.get_by_role("slider", name="width", exact=True).first.fill("0.9")
-    assert (said.text_content(), status.text_content()) == ("The rule stands at 1.9.", "The rule stands at 1.4.")
+    assert (sentence.text_content(), status.text_content()) == ("The rule stands at 1.9.", "The rule stands at 1.4.")
     status.get_by_text("The rule stands at 1.9.").wait_for(state="attached")
-    assert box(said)["y"] < box(tab.locator("figure").first)["y"]
+    assert box(sentence)["y"] < box(tab.locator("figure").first)["y"]
 
 
 def test_an_algorithm_brings_its_own_numbers(opened: Callable[..., Page]) -> None:
@@ -250,14 +252,12 @@ def test_an_algorithm_brings_its_own_numbers(opened: Callable[..., Page]) -> Non
     assert value(tab, "width") == pytest.approx(0.4)
     assert tab.locator("code").text_content() == "explore_it()"
 
-
-def test_what_no_page_can_compute_says_so_and_leaves_the_picture(opened: Callable[..., Page]) -> None:
-    tab = opened()
+    # What no page can compute says so and leaves the picture.
     before = tab.locator(".rlviz-area path").last.get_attribute("d")
-    tab.get_by_label("algorithm", exact=True).select_option("mine")
+    pick.select_option("mine")
     assert tab.locator(".rlviz-why").text_content() == "It branches on a number."
     assert tab.locator(".rlviz-area path").last.get_attribute("d") == before
-    tab.get_by_label("algorithm", exact=True).select_option("straight")
+    pick.select_option("straight")
     assert not tab.locator(".rlviz-why").is_visible()
 
 
@@ -282,12 +282,8 @@ def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> Non
     assert [float(p.get_attribute("aria-valuetext") or "nan") for p in widths] == pytest.approx([0.4, 0.7])
     assert "it-2.width=0.7" in tab.url and "#it.width" not in tab.url and "&it.width" not in tab.url
     assert tab.locator("style[data-rlviz=draw]").count() == 1
-
-
-def test_the_same_picture_twice_is_two_pictures(opened: Callable[..., Page]) -> None:
-    tab = opened("same.html")
-    tab.locator(".rlviz-picture").nth(1).locator("svg").first.wait_for()
-    assert tab.locator(".rlviz-picture").count() == 2
+    same = opened("same.html")  # the same data twice
+    same.locator(".rlviz-picture").nth(1).locator("svg").first.wait_for()
 
 
 @pytest.mark.parametrize(("name", "widths"), [("saved", [0.4, 0.8]), ("saved_last", [0.8])])
@@ -297,8 +293,8 @@ def test_each_output_of_a_saved_notebook_stands_alone(
     """Whether or not another output with the script is there; each hides its own PNG."""
     tab = opened(f"{name}.html")
     tab.locator(".rlviz-picture").nth(len(widths) - 1).locator("svg").first.wait_for()
-    shown = [p.get_by_role("slider", name="width", exact=True).first for p in tab.locator(".rlviz-picture").all()]
-    assert [float(one.get_attribute("aria-valuetext") or "nan") for one in shown] == widths
+    sliders = [p.get_by_role("slider", name="width", exact=True).first for p in tab.locator(".rlviz-picture").all()]
+    assert [float(one.get_attribute("aria-valuetext") or "nan") for one in sliders] == widths
     images = tab.locator(f'img[src*="{PNG}"]')
     assert images.count() == len(widths) and not any(image.is_visible() for image in images.all())
 
@@ -341,11 +337,3 @@ def test_light_and_dark(opened: Callable[..., Page]) -> None:
     assert paper(tab) == black
     tab.locator("html").evaluate("html => { delete html.dataset.theme; document.body.dataset.jpThemeLight = 'false'; }")
     assert paper(tab) == black
-
-
-def test_values_at_the_pointer(opened: Callable[..., Page]) -> None:
-    """At x = 3 the line is at .4 · 3."""
-    tab = opened()
-    x, y = middle(tab.locator(".rlviz-disc").first)  # at 1.4
-    tab.mouse.move(x + 1.55 * unit(tab), y - 80)
-    assert tab.locator(".rlviz-tip text").all_text_contents() == [f"{HOSTILE} 1.2", "3"]

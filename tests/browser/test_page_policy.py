@@ -12,7 +12,7 @@ import pytest
 
 from rlviz import GRPO, TrainSettings, train
 from rlviz.markup import Markup
-from rlviz.page.widget import page as whole
+from rlviz.page.widget import page
 from rlviz.pictures import explore_clip
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.playground import whole_page
@@ -31,7 +31,7 @@ def inspector_page(folder: Path) -> str:
 
 
 PAGES: dict[str, tuple[Callable[[Path], str], str]] = {  # page → what writes it, and what is there once its script ran
-    "plot": (lambda _: whole("clip", explore_clip().html()), "[data-live] svg"),
+    "plot": (lambda _: page("clip", explore_clip().html()), "[data-live] svg"),
     "playground": (lambda _: whole_page(), ".play-said"),
     "inspect": (inspector_page, "[data-live] svg"),
 }
@@ -54,17 +54,17 @@ def test_a_page_runs_its_own_scripts_and_no_other(
     assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
     file = tmp_path / "page.html"
     file.write_text(text.replace("</body>", f"{INJECTED}</body>"), encoding="utf-8")
-    shown = open_page(file.as_uri())
-    wait_until(shown.page, lambda: shown.page.locator(drawn).count() > 0, "the page's own script")
-    shown.page.evaluate("""() => {
+    opened = open_page(file.as_uri())
+    wait_until(opened.page, lambda: opened.page.locator(drawn).count() > 0, "the page's own script")
+    opened.page.evaluate("""() => {
         document.body.append(Object.assign(document.createElement("script"), { textContent: "window.hurt = 2" }));
         document.body.insertAdjacentHTML("beforeend", '<img src="data:," onerror="window.hurt = 3">');
         return new Promise((done) => setTimeout(done, 200));
     }""")
-    assert shown.page.evaluate("window.hurt ?? null") is None
-    assert len(shown.errors) == 3 and all("Content Security Policy" in said for said in shown.errors)
-    shown.page.close()
+    assert opened.page.evaluate("window.hurt ?? null") is None
+    assert len(opened.errors) == 3 and all("Content Security Policy" in message for message in opened.errors)
+    opened.page.close()
 
 
 def test_a_script_that_a_text_brought_is_not_let_in() -> None:
-    assert policy_of(whole("a", Markup(INJECTED)))["script-src"] == "'none'"
+    assert policy_of(page("a", Markup(INJECTED)))["script-src"] == "'none'"

@@ -76,9 +76,9 @@ def drawn(monkeypatch):
     def draw(explorer: Explorer) -> list[tuple[Any, Any, dict[Any, list[Any]]]]:
         panels: list[tuple[Any, Any, dict[Any, list[Any]]]] = []
 
-        def panel(ax, told, names, draw_panel=paper.draw_panel):
-            panels.append((told, ax, defaultdict(list)))
-            return draw_panel(ax, told, names)
+        def panel(ax, spec, names, draw_panel=paper.draw_panel):
+            panels.append((spec, ax, defaultdict(list)))
+            return draw_panel(ax, spec, names)
 
         def noting(draw_mark):
             def noted(ax, mark, names, look):
@@ -105,19 +105,19 @@ def test_paper_has_what_the_page_has(name, stage: Page, drawn) -> None:
         page = stage.evaluate(READ, pack(explorer.given()))
         assert page["said"] == explorer.conclusion
         names = explorer.names()
-        told = [panel for panel in idea.picture.panels if names.holds(panel.when)]
-        rows = paper.arranged(told, min(idea.picture.columns, len(told)))
+        specs = [panel for panel in idea.picture.panels if names.holds(panel.when)]
+        rows = paper.arranged(specs, min(idea.picture.columns, len(specs)))
         assert [[len(column) for column in row] for row in page["rows"]] == [[len(c) for c in row] for row in rows]
         theirs = [panel for row in page["rows"] for column in row for panel in column]
-        for panel, (own, ax, artists) in zip(theirs, drawn(explorer), strict=True):
+        for panel, (spec, ax, artists) in zip(theirs, drawn(explorer), strict=True):
             where = f"{name} {arguments}: {panel['title']}"
-            assert panel["title"] == names.fill(own.title), where
+            assert panel["title"] == names.fill(spec.title), where
             box = Box(panel["clip"], ax)
             compare_axes(panel, ax, box, where)
-            for mark, there in zip(own.marks, panel["marks"], strict=True):
-                assert there["isShown"] == paper.shown(mark, names), f"{where}, {mark}"
-                if there["isShown"]:
-                    compare_mark(mark, there, artists[id(mark)], box, f"{where}, {mark}")
+            for mark, drawing in zip(spec.marks, panel["marks"], strict=True):
+                assert drawing["isShown"] == paper.is_visible(mark, names), f"{where}, {mark}"
+                if drawing["isShown"]:
+                    compare_mark(mark, drawing, artists[id(mark)], box, f"{where}, {mark}")
 
 
 class Box:
@@ -146,7 +146,7 @@ class Box:
 
 def same(ours: Any, theirs: Any, where: str) -> None:
     """Each place of one has one of the other within NEAR, and turned round."""
-    ours, theirs = (np.asarray(each, dtype=float).reshape(-1, 2) for each in (ours, theirs))
+    ours, theirs = (np.asarray(side, dtype=float).reshape(-1, 2) for side in (ours, theirs))
     assert (len(ours) == 0) == (len(theirs) == 0), f"{where}: {len(ours)} on paper, {len(theirs)} in the page"
     for one, other in ((ours, theirs), (theirs, ours)):
         for place in one:
@@ -164,11 +164,12 @@ def compare_axes(panel: dict[str, Any], ax: Any, box: Box, where: str) -> None:
     for along, side, foot, dash in (("x", 0, 0, r"M(\S+) \S+v5"), ("y", 1, 4.5, r"M\S+ (\S+)H")):
         axis = getattr(ax, f"{along}axis")
         pixels = box.pixels(along, axis.get_majorticklocs())
-        own = list(zip(pixels, (label.get_text() for label in axis.get_majorticklabels()), strict=True))
+        labels = list(zip(pixels, (label.get_text() for label in axis.get_majorticklabels()), strict=True))
         seen = [(word[side] - foot, word[2]) for word in panel["ticks"] if (word[3] == "middle") == (along == "x")]
-        assert all(any(word == other and abs(at - there) <= NEAR for there, other in own) for at, word in seen), where
-        assert along == "x" or len(seen) == len(own), where  # on x one that would lie on another is left out
-        dashes = [float(found[1]) for d in panel["dashes"][along] if (found := re.match(dash, d))]
+        for at, word in seen:
+            assert any(word == other and abs(at - tick) <= NEAR for tick, other in labels), where
+        assert along == "x" or len(seen) == len(labels), where  # on x one that would lie on another is left out
+        dashes = [float(match[1]) for d in panel["dashes"][along] if (match := re.match(dash, d))]
         if dashes or along == "x":  # words on the y axis have none
             same([(at, 0) for at in pixels], [(at, 0) for at in dashes], f"{where}: ticks of {along}")
 
@@ -188,12 +189,12 @@ def pairs(d: str) -> Any:
 
 def corners(d: str) -> list[tuple[float, float]]:
     """Return the corners of rectangles, which are Mx0 y0 Hx1 Vy1 Hx0 z."""
-    found: list[tuple[float, float]] = []
+    points: list[tuple[float, float]] = []
     for part in d.split("M")[1:]:
         x0, y0, x1, y1, _ = map(float, NUMBERS.findall(part))
         if x0 != x1:  # a stretch of one point has no width, and on paper is none
-            found += [(x, y) for x in (x0, x1) for y in (y0, y1)]
-    return found
+            points += [(x, y) for x in (x0, x1) for y in (y0, y1)]
+    return points
 
 
 def centres(d: str, mark: Any) -> list[tuple[float, float]]:
@@ -212,18 +213,18 @@ def first_pair(part: str) -> Any:
 
 def rectangles(artists: list[Any], box: Box, across: str = "") -> list[Any]:
     """Return the corners of rectangles; those that are as high or as wide as the panel have its ends there."""
-    made = []
+    ends = []
     for one in artists:
         x, y, width, height = one.get_x(), one.get_y(), one.get_width(), one.get_height()
         for u in (x, x + width):
             for v in (y, y + height):
                 at_x = box.pixels("x", u) if across != "x" else box.ends["x"][int(u == x + width)]
                 at_y = box.pixels("y", v) if across != "y" else box.ends["y"][int(v == y + height)]
-                made.append((float(at_x), float(at_y)))
-    return made
+                ends.append((float(at_x), float(at_y)))
+    return ends
 
 
-def compare_mark(mark: Any, there: dict[str, Any], artists: list[Any], box: Box, where: str) -> None:
+def compare_mark(mark: Any, drawing: dict[str, Any], artists: list[Any], box: Box, where: str) -> None:
     """Compare what one mark put on paper with what it put into the page."""
     lines = [one for one in artists if isinstance(one, Line2D)]
     if isinstance(mark, Line):
@@ -231,18 +232,18 @@ def compare_mark(mark: Any, there: dict[str, Any], artists: list[Any], box: Box,
         ours = box.places(line.get_xydata())
         breaks = np.flatnonzero(np.isnan(ours).any(1))
         parts = [part[~np.isnan(part).any(1)] for part in np.split(ours, breaks)]
-        theirs = stretches(there["paths"][0])
+        theirs = stretches(drawing["paths"][0])
         assert [len(part) for part in parts if len(part)] == [len(part) for part in theirs], where
         for one, other in zip([part for part in parts if len(part)], theirs, strict=True):
             assert np.abs(one - other).max() <= NEAR, where
         if mark.marker:
-            same(ours[~np.isnan(ours).any(1)], centres(there["paths"][1], mark), where)
+            same(ours[~np.isnan(ours).any(1)], centres(drawing["paths"][1], mark), where)
     elif isinstance(mark, Area | Runs):
         (polygons,) = (one for one in artists if isinstance(one, PolyCollection))
         vertices = np.concatenate([np.zeros((0, 2)), *(path.vertices for path in polygons.get_paths())])
         if isinstance(mark, Runs):  # as high as the panel
             ours = np.stack([box.pixels("x", vertices[:, 0]), np.array(box.ends["y"])[vertices[:, 1].astype(int)]], 1)
-            ends = [(x, y) for x, y in corners(there["paths"][0])]
+            ends = [(x, y) for x, y in corners(drawing["paths"][0])]
             if not len(ours):  # nothing is cut: the page has nothing in sight
                 assert all(x > max(box.ends["x"]) for x, _ in ends), where
                 return
@@ -250,11 +251,11 @@ def compare_mark(mark: Any, there: dict[str, Any], artists: list[Any], box: Box,
             assert ours[:, 0].min() >= min(x for x, _ in ends) - NEAR, where
             assert ours[:, 0].max() <= max(x for x, _ in ends) + NEAR, where
         else:
-            same(box.places(vertices), pairs(there["paths"][0]), where)
+            same(box.places(vertices), pairs(drawing["paths"][0]), where)
     elif isinstance(mark, Span):
-        same(rectangles(artists, box, "x" if mark.axis == "y" else "y"), corners(there["paths"][0]), where)
+        same(rectangles(artists, box, "x" if mark.axis == "y" else "y"), corners(drawing["paths"][0]), where)
     elif isinstance(mark, Rule):
-        theirs = [float(NUMBERS.findall(part)[mark.axis == "y"]) for part in there["paths"][0].split("M")[1:]]
+        theirs = [float(NUMBERS.findall(part)[mark.axis == "y"]) for part in drawing["paths"][0].split("M")[1:]]
         data = [np.ravel(line.get_xdata() if mark.axis == "x" else line.get_ydata())[0] for line in lines]
         if data:
             same([(x, 0) for x in box.pixels(mark.axis, data)], [(x, 0) for x in theirs], where)
@@ -262,22 +263,24 @@ def compare_mark(mark: Any, there: dict[str, Any], artists: list[Any], box: Box,
             assert all(abs(x) > OUTSIDE for x in theirs), where
     elif isinstance(mark, Bars):
         there_are = [one for one in artists if isinstance(one, Rectangle) and np.isfinite(one.get_height())]
-        same(rectangles(there_are, box), corners(there["paths"][0]), where)
+        same(rectangles(there_are, box), corners(drawing["paths"][0]), where)
     elif isinstance(mark, Points):
         (line,) = lines
         ours = box.places(line.get_xydata())
-        same(ours[~np.isnan(ours).any(1)], centres(there["paths"][0], mark), where)
+        same(ours[~np.isnan(ours).any(1)], centres(drawing["paths"][0], mark), where)
     elif isinstance(mark, Text) and mark.corner:
-        assert [plain(one.get_text()) for one in artists] == [" ".join(word[2] for word in there["words"])], where
+        assert [plain(one.get_text()) for one in artists] == [" ".join(word[2] for word in drawing["words"])], where
     elif isinstance(mark, Text):
         aside = {"left": -7, "right": 7, "middle": 0}[mark.side]
-        assert sorted(plain(one.get_text()) for one in artists) == sorted(word[2] for word in there["words"]), where
+        assert sorted(plain(one.get_text()) for one in artists) == sorted(word[2] for word in drawing["words"]), where
         ours = box.places([one.get_position() for one in artists])
-        same(ours, [(x - aside, y - 4.5) for x, y, *_ in there["words"]], where)
+        same(ours, [(x - aside, y - 4.5) for x, y, *_ in drawing["words"]], where)
     elif isinstance(mark, Cells):
         squares = [one for one in artists if isinstance(one, Rectangle) and one.get_fill() and not one.get_hatch()]
-        theirs = [(x + dx * w, y + dy * h) for x, y, w, h in there["squares"] for dx in (0, 1) for dy in (0, 1)]
+        theirs = [(x + dx * w, y + dy * h) for x, y, w, h in drawing["squares"] for dx in (0, 1) for dy in (0, 1)]
         same(rectangles(squares, box), theirs, where)
-        assert [plain(one.get_text()) for one in artists if hasattr(one, "get_text")] == [w[2] for w in there["words"]]
+        assert [plain(one.get_text()) for one in artists if hasattr(one, "get_text")] == [
+            w[2] for w in drawing["words"]
+        ]
     else:
         raise TypeError(f"no comparison of {where}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -53,11 +53,6 @@ def until(page: Page, condition: str, seconds: float = SECONDS) -> None:
         page.wait_for_timeout(50)
 
 
-def run_of(page: Page) -> dict[str, Any]:
-    told: dict[str, Any] = page.evaluate("({ ...rlviz.run, records: rlviz.run.records, settings: rlviz.run.settings })")
-    return told
-
-
 def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
     page = visit(QUICK)
     assert page.title() == TITLE
@@ -70,10 +65,20 @@ def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
     assert page.evaluate("rlviz.run.accuracy") > 0.6
     assert page.locator(".play-said").inner_text().startswith("Step ")
     assert page.locator(".play-repeat svg path").count() > 2
-    page.get_by_role("button", name="Pause").click()
-    step = page.evaluate("rlviz.run.step")
-    page.wait_for_timeout(600)
-    assert page.evaluate("rlviz.run.step") <= step + 1  # the one that was under way
+    # A pause in a step loses none, and what runs beside it and the run before are drawn, too.
+    for _ in range(3):
+        page.get_by_role("button", name="Pause").click()
+        step = page.evaluate("rlviz.run.step")
+        page.wait_for_timeout(150)
+        assert page.evaluate("rlviz.run.step") <= step + 1  # the one that was under way
+        page.get_by_role("button", name="▶ Train").click()
+    until(page, f"rlviz.run.step > {step} + 1")
+    steps = [record["step"] for record in page.evaluate("rlviz.run.records")]
+    assert steps == list(range(1, len(steps) + 1))
+    page.get_by_label("beside").select_option("DAPO")
+    until(page, "rlviz.run.settings.beside === 'DAPO' && rlviz.run.step >= 2")
+    labels = page.locator(".play-repeat .rlviz-direct")
+    assert {"GRPO", "DAPO", "before"} <= set(labels.all_text_contents())
 
 
 def test_a_visitor_s_first_step_is_told_slowly_from_left_to_right(visit: Callable[..., Page]) -> None:
@@ -89,18 +94,6 @@ def test_a_visitor_s_first_step_is_told_slowly_from_left_to_right(visit: Callabl
             )
         page.wait_for_timeout(40)
     assert stages == ["0", "1", "2", "3"]
-
-
-def test_the_same_address_is_the_same_run_and_another_seed_another(visit: Callable[..., Page]) -> None:
-    runs = []
-    for seed in (5, 5, 6):
-        page = visit(f"#play.seed={seed}&play.algorithm=DAPO&play.group_size=4")
-        until(page, "rlviz.run.step >= 2")
-        kept = ("accuracy", "entropy", "loss", "grad_norm", "dead")
-        runs.append([[one[name] for name in kept] for one in page.evaluate("rlviz.run.records")[:2]])
-        assert page.evaluate("rlviz.run.settings")["algorithm"] == "DAPO"
-        page.get_by_role("button", name="Pause").click()
-    assert runs[0] == runs[1] != runs[2]
 
 
 def test_what_cannot_train_here_shows_a_recorded_run_until_another_is_chosen(visit: Callable[..., Page]) -> None:
@@ -138,16 +131,6 @@ def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Ca
     until(page, "rlviz.run.settings.algorithm === 'GSPO' && rlviz.run.step >= 1")
 
 
-def test_a_second_run_trains_beside_it_and_the_run_before_stays_grey(visit: Callable[..., Page]) -> None:
-    page = visit(f"{FAST}&play.beside=DAPO")
-    until(page, "rlviz.run.step >= 3")
-    labels = page.locator(".play-repeat .rlviz-direct")
-    assert {"GRPO", "DAPO"} <= set(labels.all_text_contents())
-    page.get_by_role("button", name="⟲ Again").click()
-    until(page, "rlviz.run.step >= 1")
-    assert "before" in labels.all_text_contents()
-
-
 def test_a_token_tells_its_terms_and_what_others_would_have_pushed(visit: Callable[..., Page]) -> None:
     page = visit(FAST)
     until(page, "rlviz.run.step >= 3")
@@ -164,18 +147,6 @@ def test_a_token_tells_its_terms_and_what_others_would_have_pushed(visit: Callab
     assert page.locator(".play-buttons output").inner_text() == "step 1"
 
 
-def test_a_pause_in_a_step_loses_none(visit: Callable[..., Page]) -> None:
-    page = visit(FAST)
-    until(page, "rlviz.run.step >= 1")
-    for _ in range(3):
-        page.get_by_role("button", name="Pause").click()
-        page.get_by_role("button", name="▶ Train").click()
-        page.wait_for_timeout(150)
-    until(page, "rlviz.run.step >= 6")
-    steps = [one["step"] for one in page.evaluate("rlviz.run.records")]
-    assert steps == list(range(1, len(steps) + 1))
-
-
 def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> None:
     page = visit("#play.updates_per_rollout=4&play.group_size=2&play.beta=0.5")
     until(page, "rlviz.run.step >= 2")
@@ -183,7 +154,7 @@ def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> 
     page.wait_for_timeout(300)
     seen = set()
     for _ in range(16):
-        said = page.locator(".play-push .play-what").inner_text()
+        words = page.locator(".play-push .play-what").inner_text()
         rows = page.locator(".play-push .play-row")
         ways = {way for way in ("play-up", "play-down") if rows.locator(f".{way}").count()}
         rights = page.evaluate(
@@ -191,17 +162,17 @@ def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> 
             "row.querySelector('.play-right') !== null, "
             "document.querySelectorAll('.play-push .play-row')[i].querySelectorAll('.play-down').length])"
         )
-        if "only the KL pulls" in said:
+        if "only the KL pulls" in words:
             assert not ways and rows.locator("[data-pull]").count()
             assert "The KL term's pull" in page.locator(".play-push .play-foot").inner_text()
-        elif "no push" in said:
+        elif "no push" in words:
             assert not ways and not rows.locator("[data-pull]").count()
         else:
             assert ways
             assert not any(
                 down for is_right, down in rights if is_right
             )  # what is right is pushed down by nothing but KL
-        seen.add(said)
+        seen.add(words)
         page.get_by_role("button", name="The next group").click()
     assert len(seen) > 1
     assert "During all updates: " in page.locator(".play-push .play-foot").inner_text()
@@ -217,17 +188,6 @@ def test_with_one_update_the_limits_rest_and_say_why(visit: Callable[..., Page])
     assert all(one.is_enabled() for one in limits) and notes.count() == 0
 
 
-def test_curves_below_each_other_have_one_x_axis(visit: Callable[..., Page]) -> None:
-    page = visit(FAST)
-    until(page, "rlviz.run.step >= 3")
-    axes = page.evaluate(
-        "[...document.querySelectorAll('.play-repeat svg[viewBox]')].filter((one) => one.getBoundingClientRect().width > 99)"
-        ".map((one) => one.querySelector('.rlviz-axes path.rlviz-axis[d*=H]').getAttribute('d'))"
-        ".map((line) => line.match(/^M([\\d.]+) .*H(.+)$/).slice(1))"
-    )
-    assert len(axes) == 2 and axes[0] == axes[1]
-
-
 IN_SIGHT = """one => { const { top, bottom, left, right } = one.getBoundingClientRect();
   return one.checkVisibility() && top >= 0 && bottom <= innerHeight && left >= 0 && right <= innerWidth; }"""
 
@@ -238,6 +198,12 @@ def test_an_experiment_and_a_token_answer_in_sight(browser: Browser, file: Path,
     page = context.new_page()
     page.goto(file.as_uri())
     until(page, "globalThis.rlviz?.run.step >= 1")
+    page.get_by_role("link", name="a reward with a mistake").click()
+    until(page, "rlviz.run.settings.reward === 'mistake'")
+    section = page.locator(".play-asked")
+    assert "digit after # is 7" in section.inner_text() and "#7 always pays" not in section.inner_text()
+    section.get_by_text("What one should see").click()
+    assert "#7 always pays" in section.inner_text()
     page.locator(".play-tries a").first.click()
     until(page, "rlviz.run.settings.beside === 'GRPO' && rlviz.run.step >= 2")
     assert page.locator(".play-question").evaluate(IN_SIGHT)
@@ -257,19 +223,6 @@ def test_a_run_that_diverges_says_so_and_can_begin_again(visit: Callable[..., Pa
     page.get_by_label("learning rate").fill("3")
     page.get_by_role("button", name="⟲ Again").click()
     until(page, "rlviz.run.step >= 2 && rlviz.run.settings.lr === 0.0003")
-
-
-def test_every_control_to_its_end_while_it_trains(visit: Callable[..., Page]) -> None:
-    page = visit(FAST)
-    until(page, "rlviz.run.step >= 1")
-    for side, group in (("Home", 2), ("End", 32)):
-        for slider in page.locator(".play-controls input[type=range]:visible").all():
-            slider.focus()
-            page.keyboard.press(side)
-        assert page.evaluate("rlviz.run.settings.group_size") == group
-        before = page.evaluate("rlviz.run.step")
-        diverged = "document.querySelector('.play-said').textContent.includes('diverged')"
-        until(page, f"rlviz.run.step > {before} || {diverged}")
 
 
 def test_who_wants_no_motion_presses_train(chromium: str, browser: Browser, file: Path) -> None:
@@ -300,13 +253,3 @@ def test_what_moves_is_in_sight(browser: Browser, file: Path, width: int, height
         page.get_by_role("button", name="Pause").tap()
         until(page, "document.querySelector('.play-buttons button').textContent.includes('Train')")
     context.close()
-
-
-def test_an_experiment_asks_and_answers_when_it_is_opened(visit: Callable[..., Page]) -> None:
-    page = visit()
-    page.get_by_role("link", name="a reward with a mistake").click()
-    until(page, "rlviz.run.settings.reward === 'mistake'")
-    section = page.locator(".play-asked")
-    assert "digit after # is 7" in section.inner_text() and "#7 always pays" not in section.inner_text()
-    section.get_by_text("What one should see").click()
-    assert "#7 always pays" in section.inner_text()

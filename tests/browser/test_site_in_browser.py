@@ -33,10 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "EXPLORERS", ("clip",))
-        made = [*pages.front(), *pages.runs(), *pages.explorers(), search_index(COURSE)]
+        files = [*pages.front(), *pages.runs(), *pages.explorers(), search_index(COURSE)]
     live = '<p id="live"></p><script type="module">document.getElementById("live").textContent = "it runs"</script>'
-    made.append(html.page("lesson.html", "A lesson", html.Markup(live)))
-    return written(root, made)
+    return written(root, [*files, html.page("lesson.html", "A lesson", html.Markup(live))])
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +45,9 @@ def decks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("slides"), slides)
 
 
-def written(root: Path, made: Iterable[html.File]) -> Path:
+def written(root: Path, files: Iterable[html.File]) -> Path:
     """Write pages to a folder, with what all of them load."""
-    shared = [
-        script(),
-        html.File("site.css", STYLE.read_text("utf-8")),
-    ]
-    for file in [*made, *shared]:
+    for file in [*files, script(), html.File("site.css", STYLE.read_text("utf-8"))]:
         file.write(root)
     return root
 
@@ -173,7 +168,7 @@ def test_each_picture_of_a_deck_opens_as_its_explorer_does_and_the_address_leads
     visit: Callable[..., Page], decks: Path
 ) -> None:
     deck = DECKS[0]
-    names = [found["name"] for found in EXPLORER.finditer(deck.read_text(encoding="utf-8"))]
+    names = [match["name"] for match in EXPLORER.finditer(deck.read_text(encoding="utf-8"))]
     at_first = [pages.explorer_of(name).call for name in names]
     page = visit(f"slides/{deck.stem}.html", root=decks)
     assert calls_of(page, len(names)) == at_first
@@ -232,9 +227,9 @@ def test_each_slide_fits_a_projector_and_a_printed_page_and_keys_and_buttons_lea
         assert page.evaluate(SEEN) == f"{place} / {count}"
         page.keyboard.press(forward[place % len(forward)])
     assert page.evaluate(SEEN) == f"{count} / {count}"
-    for key, there in (("PageDown", count), ("Home", 1), ("ArrowLeft", 1), ("End", count), ("ArrowUp", count - 1)):
+    for key, slide in (("PageDown", count), ("Home", 1), ("ArrowLeft", 1), ("End", count), ("ArrowUp", count - 1)):
         page.keyboard.press(key)
-        assert page.evaluate(SEEN) == f"{there} / {count}", key
+        assert page.evaluate(SEEN) == f"{slide} / {count}", key
     page.get_by_role("button", name="The slide before").click()
     assert page.evaluate(SEEN) == f"{count - 2} / {count}"
     page.get_by_role("button", name="The next slide").click()
@@ -266,12 +261,8 @@ def test_a_control_of_a_slide_keeps_its_keys_but_for_the_clicker_s(visit: Callab
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the course's verdicts, with its pictures."""
-    made = [verdicts_page(COURSE, Markup("<p>what they mean</p>"))]
-    made += [
-        html.File(f"course/experiments/{one.name}", one.read_bytes()) for one in (COURSE / "experiments").glob("*.png")
-    ]
-    return written(tmp_path_factory.mktemp("verdicts"), made)
+    """The page of the course's verdicts."""
+    return written(tmp_path_factory.mktemp("verdicts"), [verdicts_page(COURSE, Markup("<p>what they mean</p>"))])
 
 
 def test_the_verdicts_are_chosen_by_outcome_with_keys_and_a_lesson_s_link_unfolds_one(
@@ -283,8 +274,8 @@ def test_the_verdicts_are_chosen_by_outcome_with_keys_and_a_lesson_s_link_unfold
     page.get_by_label(re.compile(r"^all \d+ measured parts")).focus()
     page.keyboard.press("ArrowLeft")  # the choices are a ring
     assert page.get_by_label("reversed").is_checked()
-    shown = [card.get_attribute("class") or "" for card in cards.all() if card.is_visible()]
-    assert shown and all("reversed" in names for names in shown) and len(shown) < cards.count()
+    visible = [card.get_attribute("class") or "" for card in cards.all() if card.is_visible()]
+    assert visible and all("reversed" in names for names in visible) and len(visible) < cards.count()
     page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_label(re.compile(r"^all \d+ measured parts")).check()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -293,9 +284,9 @@ def test_the_verdicts_are_chosen_by_outcome_with_keys_and_a_lesson_s_link_unfold
 def test_no_page_can_reach_another_host(visit: Callable[..., Page]) -> None:
     """What a page tries here, its own policy refuses before a request is made."""
     page = visit("index.html", watched=False)
-    asked: list[str] = []
-    page.on("requestfinished", lambda request: asked.append(request.url))
-    page.on("requestfailed", lambda request: asked.append(f"{request.url} {request.failure}"))
+    requests: list[str] = []
+    page.on("requestfinished", lambda request: requests.append(request.url))
+    page.on("requestfailed", lambda request: requests.append(f"{request.url} {request.failure}"))
     refused = page.evaluate("""async () => {
         const seen = [];
         document.addEventListener('securitypolicyviolation', (event) => seen.push(event.effectiveDirective));
@@ -310,7 +301,7 @@ def test_no_page_can_reach_another_host(visit: Callable[..., Page]) -> None:
     }""")
     assert refused[0] == ["connect-src", "img-src", "script-src-attr", "script-src-elem"]
     assert refused[1] is None
-    assert all("csp" in url for url in asked if "127.0.0.1" in url)
+    assert all("csp" in url for url in requests if "127.0.0.1" in url)
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +311,7 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Path:
     panel = 'training_panel("sort", settings=TrainSettings(updates_per_rollout=4))'
     clip, new = pages.explorer_of("clip"), nbformat.v4
     image = {"image/png": base64.b64encode(clip.png).decode(), "text/plain": clip.alt}
-    outputs = [new.new_output("display_data", each) for each in ({"text/html": clip.html(), "text/plain": ""}, image)]
+    outputs = [new.new_output("display_data", data) for data in ({"text/html": clip.html(), "text/plain": ""}, image)]
     cells = [
         new.new_markdown_cell("# 01 · Made up"),
         new.new_code_cell(panel),
@@ -363,15 +354,13 @@ def test_a_lesson_is_read_where_no_script_runs(lesson: Path, browser: Browser) -
     context.close()
 
 
-def test_the_script_of_a_lesson_s_output_runs(visit: Callable[..., Page]) -> None:
-    visit("lesson.html").get_by_text("it runs").wait_for()
-
-
-@pytest.mark.parametrize(
-    "address", ["index.html", "runs.html", "runs/lookup.html", "explorers/clip.html", "explorers/index.html"]
-)
-def test_nothing_is_wider_than_a_phone(visit: Callable[..., Page], address: str) -> None:
-    page = visit(address)
+def test_nothing_is_wider_than_a_phone_and_the_script_of_a_lesson_s_output_runs(
+    visit: Callable[..., Page], folder: Path
+) -> None:
+    page = visit("lesson.html")
+    page.get_by_text("it runs").wait_for()
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_timeout(600)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for address in ("index.html", "runs/lookup.html", "explorers/clip.html"):
+        page.goto(f"file://{folder}/{address}")
+        page.wait_for_timeout(600)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, address

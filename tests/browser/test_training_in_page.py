@@ -23,16 +23,16 @@ SECONDS = 120  # how long a slow machine may take
 
 def page_of(open_: dict[str, Any]) -> str:
     """Return a page that opens a worker, keeps its answers in `answers`, and sends messages by `ask`."""
-    told = [json.dumps(each).replace("</", "<\\/") for each in (worker(), open_)]
+    texts = [json.dumps(text).replace("</", "<\\/") for text in (worker(), open_)]
     return f"""<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
     <script>
       const answers = [];
-      const blob = new Blob([{told[0]}], {{ type: "text/javascript" }});
-      const made = new Worker(URL.createObjectURL(blob));
-      made.onmessage = ({{ data }}) => answers.push(data);
-      made.onerror = ({{ message }}) => answers.push({{ is: "error", message }});
-      const ask = (message) => made.postMessage(message);
-      ask({told[1]});
+      const blob = new Blob([{texts[0]}], {{ type: "text/javascript" }});
+      const thread = new Worker(URL.createObjectURL(blob));
+      thread.onmessage = ({{ data }}) => answers.push(data);
+      thread.onerror = ({{ message }}) => answers.push({{ is: "error", message }});
+      const ask = (message) => thread.postMessage(message);
+      ask({texts[1]});
     </script>"""
 
 
@@ -41,24 +41,24 @@ def opened_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> I
     """Return what opens a page in which a transformer trains; nothing is asked of anybody, and nothing is complained of."""
     folder = tmp_path_factory.mktemp("training")
     complaints: list[str] = []
-    asked: list[str] = []
+    requests: list[str] = []
 
     def open_it(*, kernels: bool = True) -> Page:
-        told = opened("chain")
+        opening = opened("chain")
         if not kernels:
-            del told["kernels"]
+            del opening["kernels"]
         file = folder / f"kernels-{kernels}.html"
-        file.write_text(page_of(told), encoding="utf-8")
+        file.write_text(page_of(opening), encoding="utf-8")
         tab = browser.new_page()
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("request", lambda request: requests.append(request.url))
         tab.goto(file.as_uri())
         return tab
 
     yield open_it
     assert not complaints
-    assert all(url.startswith(("blob:", Path(folder).as_uri())) for url in asked)
+    assert all(url.startswith(("blob:", Path(folder).as_uri())) for url in requests)
 
 
 def until(tab: Page, condition: str) -> None:
@@ -79,12 +79,13 @@ def test_a_browser_trains_as_node_does(opened_page: Callable[..., Page]) -> None
     )
     until(tab, "answers.filter(({ is }) => is === 'step').length === 4")
     names = ["texts", "grad_norm", "loss", "entropy", "logp_old", "slope"]
-    found = tab.evaluate(
+    actual = tab.evaluate(
         f"""answers.filter(({{ is }}) => is === 'step').map((step) =>
         JSON.stringify({json.dumps(names)}.map((name) => step[name]), (_, x) => ArrayBuffer.isView(x) ? Array.from(x) : x))"""
     )
     steps = trained(4, **settings)
-    assert [json.loads(each) for each in found] == [[step[name] for name in names] for step in steps]  # to the last bit
+    expected = [[step[name] for name in names] for step in steps]
+    assert [json.loads(step) for step in actual] == expected  # to the last bit
     assert tab.evaluate("answers[0].wasm") is True
 
 
