@@ -6,6 +6,7 @@ import ast
 import html
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlencode
@@ -37,6 +38,7 @@ INSTALL = (
 FOLD = "⟦code {}⟧"  # around code that is folded; nbconvert lets no <details> through
 
 
+@cache
 def formula(tex: str, *, block: bool) -> Markup:
     """Return a formula as MathML, which browsers draw themselves; its source where it has what the converter does not know."""
     try:

@@ -39,10 +39,10 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two lessons, a solution, and a verdict with its picture."""
     folder = tmp_path_factory.mktemp("course")
     pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-    shown: dict[str, object] = {"output_type": "display_data", "metadata": {}}
+    output: dict[str, object] = {"output_type": "display_data", "metadata": {}}
     live = '<p id="live"></p><script type="module">document.getElementById("live").textContent = "it runs"</script>'
-    picture = {**shown, "data": {"image/png": pixel, "text/plain": "Two graphs: A > 0 and A < 0."}}
-    notebook(folder / "01_first.ipynb", LESSON, [picture, {**shown, "data": {"text/html": live}}])
+    picture = {**output, "data": {"image/png": pixel, "text/plain": "Two graphs: A > 0 and A < 0."}}
+    notebook(folder / "01_first.ipynb", LESSON, [picture, {**output, "data": {"text/html": live}}])
     notebook(folder / "02_second.ipynb", ["# 02 · Second"], [])
     notebook(folder / "solutions" / "01_first.ipynb", ["# 01 · First, solved"], [])
     (folder / "experiments").mkdir()
@@ -67,9 +67,7 @@ def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = ("clip", "aggregation")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "EXPLORERS", few)
-        patch.setattr(
-            ConstrainedLayoutEngine, "execute", lambda engine, figure: None
-        )  # where axes stand does not matter
+        patch.setattr(ConstrainedLayoutEngine, "execute", lambda *_: None)  # where axes stand does not matter
         build.build(out, course)
     return out
 

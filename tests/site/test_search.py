@@ -34,14 +34,8 @@ def find(index):
     typed = [query for query, *_ in QUERIES]
     typed += [*NOTHING, *(entry.title for entry in index)]
     program = module("search") + RUN.format(index=json.dumps(to_json(index)), queries=json.dumps(typed))
-    done = subprocess.run(
-        [NODE, "--input-type=module", "-"],
-        input=program,
-        capture_output=True,
-        text=True,
-        check=False,
-        encoding="utf-8",
-    )
+    command = [NODE, "--input-type=module", "-"]
+    done = subprocess.run(command, input=program, capture_output=True, check=False, encoding="utf-8")
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(zip(typed, json.loads(done.stdout), strict=True)).__getitem__
 
@@ -93,14 +87,8 @@ def test_what_an_entry_is_made_of():
     (symptom,) = symptoms(
         "# S\n\n## The `kl` is 0\n\n**Not a fault.** See [this](a.md), $\\pi$.\n\n- **Fields:** `a_b/c`.\n"
     )
-    assert symptom == Entry(
-        "Symptom",
-        "The kl is 0",
-        "course/symptoms.html",
-        "The-kl-is-0",
-        "Not a fault. See this, π.",
-        "Not a fault See this Fields a_b/c",
-    )
+    address, words = ("course/symptoms.html", "The-kl-is-0"), "Not a fault See this Fields a_b/c"
+    assert symptom == Entry("Symptom", "The kl is 0", *address, "Not a fault. See this, π.", words)
     table = "| lesson | idea | TRL | verl |\n| --- | --- | --- | --- |\n| [00](0.md) | size G | `n_g=8` | `r.n=1`, as `x` |\n"
     assert [(one.title, one.anchor, one.look) for one in config_fields(table)] == [
         ("size G: n_g, r.n", "n_g", "TRL: n_g=8 · verl: r.n=1, as x")
@@ -108,9 +96,6 @@ def test_what_an_entry_is_made_of():
     (term,) = terms(
         "### dead group\n\n**Dead group · 失效组.** A group of $G$ equals: $\\tfrac12\\log\\rho$. *一个组。*\n"
     )
-    assert (term.title, term.anchor, term.look) == (
-        "Dead group",
-        "dead-group",
-        "失效组 · A group of G equals: 1/2\xa0log\xa0ρ.",
-    )
+    look = "失效组 · A group of G equals: 1/2\xa0log\xa0ρ."
+    assert (term.title, term.anchor, term.look) == ("Dead group", "dead-group", look)
     assert plain("1. a *b* `c`  <b>d</b>") == "a b c d"
