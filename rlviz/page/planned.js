@@ -45,87 +45,24 @@ export function log(x) {
 
 const DIMS = 5; // of a plan: sizes, then strides of out, a and b
 const CODES = { copy: 0, add: 1, sub: 2, mul: 3, div: 4, min: 5, neg: 6, exp: 7, sigmoid: 8, sqrt: 9, rsqrt: 10, cube: 11 };
-const PLAIN = [
-  (x) => x, (x, y) => x + y, (x, y) => x - y, (x, y) => x * y, (x, y) => x / y, Math.min, (x) => -x, exp,
-  (x) => 1 / (1 + exp(-x)), Math.sqrt, (x) => 1 / Math.sqrt(x), (x) => x * x * x,
-]; // in the order of CODES
-
-/** The operations of kernels.c in plain JavaScript, on the same memory, for a browser that has no WebAssembly. */
-const plainKernels = (memory) => ({
-  mm(a, ra, ca, sa, b, rb, cb, sb, c, M, K, N, count) {
-    const h = memory.heap;
-    [a, b, c] = [a / 4, b / 4, c / 4];
-    for (let i = 0; i < count; i++, a += sa, b += sb, c += M * N) {
-      h.fill(0, c, c + M * N);
-      for (let m = 0; m < M; m++) {
-        for (let k = 0; k < K; k++) {
-          const x = h[a + m * ra + k * ca], [to, from] = [c + m * N, b + k * rb];
-          for (let n = 0; n < N; n++) h[to + n] += x * h[from + n * cb];
-        }
-      }
-    }
-  },
-  each(op, out, a, b, plan) {
-    const [h, f] = [memory.heap, PLAIN[op]];
-    const numbers = memory.integers.subarray(plan / 4, plan / 4 + 4 * DIMS);
-    visit(numbers, (o, s, t) => (h[out / 4 + o] = f(h[a / 4 + s], h[b / 4 + t])));
-  },
-  sum(out, a, plan, factor) {
-    const [h, numbers] = [memory.heap, memory.integers.subarray(plan / 4, plan / 4 + 4 * DIMS)];
-    const perResult = numbers[2] * numbers[3] * numbers[4];
-    let [total, n] = [0, 0];
-    visit(numbers, (_, s) => {
-      total += h[a / 4 + s];
-      if (++n % perResult === 0) [h[out / 4 + n / perResult - 1], total] = [total * factor, 0];
-    });
-  },
-  softmax(out, a, rows, n, logs) {
-    for (let row = 0; row < rows; row++) {
-      const x = memory.heap.subarray(a / 4 + row * n, a / 4 + row * n + n), most = x.reduce(largest);
-      const y = x.map((v) => exp(v - most)), total = y.reduce(plus);
-      memory.heap.set(logs ? x.map((v) => v - most - log(total)) : y.map((v) => v / total), out / 4 + row * n);
-    }
-  },
-});
 export const largest = (x, y) => Math.max(x, y);
-/** Call f(place in out, in a, in b) for each element of a plan, in order. */
-function visit(plan, f) {
-  const go = (d, o, s, t) => {
-    if (d === DIMS) return f(o, s, t);
-    for (let i = 0; i < plan[d]; i++) go(d + 1, o + i * plan[DIMS + d], s + i * plan[2 * DIMS + d], t + i * plan[3 * DIMS + d]);
-  };
-  go(0, 0, 0, 0);
-}
-
-/** Return the memory in which all programs lie, with the kernels of these bytes, or plain ones without. */
+/** Return the memory in which all programs lie, with the kernels of these bytes. Throws where the browser has no SIMD. */
 export function machine(bytes) {
   const memory = { top: 1 << 15, bytes: 0 }; // in floats; the kernels' own numbers stand before
-  let wasm = null;
-  if (bytes && typeof WebAssembly === "object") {
-    try {
-      wasm = new WebAssembly.Memory({ initial: 4 });
-      memory.kernels = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory: wasm } }).exports;
-    } catch {
-      wasm = null; // it lacks SIMD, or may not run
-    }
-  }
-  memory.kernels = wasm ? memory.kernels : plainKernels(memory);
-  let buffer = wasm?.buffer ?? new ArrayBuffer(0);
+  const wasm = new WebAssembly.Memory({ initial: 4 });
+  memory.kernels = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory: wasm } }).exports;
   memory.take = (n) => {
     const at = memory.top;
     memory.top += Math.ceil(n / 4) * 4;
     return at;
   };
-  /** Make room for all that was taken. */
+  /** Make room for all that was taken. Growing detaches the arrays of before, so that there are new ones. */
   memory.grow = () => {
-    const missing = 4 * memory.top - buffer.byteLength;
-    if (missing > 0 && wasm) wasm.grow(Math.ceil(missing / 65536));
-    const before = buffer;
-    buffer = wasm ? wasm.buffer : new ArrayBuffer(Math.max(4 * memory.top, before.byteLength));
-    if (!wasm) new Uint8Array(buffer).set(new Uint8Array(before));
-    [memory.heap, memory.integers, memory.bytes] = [new Float32Array(buffer), new Int32Array(buffer), buffer.byteLength];
+    const missing = 4 * memory.top - wasm.buffer.byteLength;
+    if (missing > 0) wasm.grow(Math.ceil(missing / 65536));
+    const { buffer } = wasm;
+    Object.assign(memory, { heap: new Float32Array(buffer), integers: new Int32Array(buffer), bytes: buffer.byteLength });
   };
-  memory.isWasm = Boolean(wasm);
   memory.grow();
   return memory;
 }

@@ -803,6 +803,7 @@ export function program({ rows, outputs }) {
     }
     return [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
   };
+  /** Run a row, with its own buffers to write into; a loop's rows run inside another row. */
   const make = (i) => {
     const outer = [pool, used];
     [pool, used] = [pools[i], 0];
@@ -832,6 +833,7 @@ export function program({ rows, outputs }) {
       const [all, mine] = [deadline, inSlices ? deadline : Infinity];
       deadline = Infinity; // of the loops inside
       for (let isFirst = true; task.round < most && (isFirst || performance.now() < mine); isFirst = false) {
+        // The loop's first row holds the state: what depends on it is made anew, all else stays.
         values[start] = task.state;
         for (const j of body) values[j] = make(j);
         if (result !== undefined) task.all.push(OPS.unsqueeze(copy(values[result]), 0));
@@ -844,6 +846,7 @@ export function program({ rows, outputs }) {
     };
     call.make = () => {
       const task = call.open ?? { state: copy(make(start)), all: [], round: 0 };
+      // Time may be up before the rounds are: the page draws what is there, and the next run takes the task up again.
       const missing = go(task, times());
       call.open = missing ? task : null;
       if (result === undefined) return task.state;
@@ -866,6 +869,7 @@ export function program({ rows, outputs }) {
       return calls.push(call);
     }
     if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
+    // Named arguments take their places among the others; those that change no number are dropped.
     const readers = args.map((x) => reader(x, i, needs));
     for (const [name, x] of Object.entries(named)) {
       const place = NAMED[op]?.[name];
@@ -897,10 +901,11 @@ export function program({ rows, outputs }) {
     now++;
     [run.count, run.isOpen, deadline] = [0, false, performance.now() + ms];
     for (const i of order(only)) {
+      // In this order a row's arguments are up to date when it is looked at.
       const isOld = ran[i] < 0 || calls[i]?.needs.some((j) => changed[j] > ran[i]);
       if (!calls[i]) accept(i, inputs);
       else if (isOld || calls[i].open) {
-        if (isOld && calls[i].open) calls[i].open = null;
+        if (isOld && calls[i].open) calls[i].open = null; // half a loop of other inputs is of no use
         const value = make(i);
         run.isOpen ||= Boolean(calls[i].open);
         if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again

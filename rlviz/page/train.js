@@ -7,7 +7,7 @@
  * float16. The same messages give the same numbers in every browser that has WebAssembly.
  *
  * To the worker, {do, …}, and an id where its replies shall be known by it: they carry it too, and after the last comes done.
- *   open  {transformer, rules, checkpoints, kernels}   what is shipped, first; without kernels in plain JavaScript. → ready
+ *   open  {transformer, rules, checkpoints, kernels}   what is shipped, first. → ready
  *   add   {checkpoints}             further ones, that were loaded later. → ready
  *   start {settings}                a run from its beginning; what is not given is as in DEFAULTS. → started
  *   set   {settings}                from the next step on; another seed, checkpoint or `beside` begins anew. → set, or started
@@ -23,7 +23,7 @@
  *
  * From it, {is, …}:
  *   ready     {algorithms: name → {parameters: name → [value, low, high, step], needs_reference, max_rounds, min_group_size},
- *              checkpoints: names, wasm: whether it computes in WebAssembly}
+ *              checkpoints: names}
  *   started   {settings, bytes, ms}   or set: bytes of the worker's memory, ms that planning took
  *   step      of run 0, or 1 for `beside`. N groups were sampled (P, or more in further rounds), of G responses of at most T
  *             tokens; arrays are flat, in the order group, response, token.
@@ -117,6 +117,7 @@ function transformerOf(memory, { programs, parameters, layers, heads, width, tur
   /** Draw responses to prompts [n, S], n · perPrompt = ROWS of them. uniform: a number a token; null: the likeliest. */
   const sample = (weights, prompts, perPrompt, uniform) => {
     const first = perPrompt === 1 ? singles : groups;
+    // Of each prompt one forward pass, whatever the number of responses to it; then token by token from the cached keys and values.
     put(first, { weights, prompts });
     put(decoder, { weights });
     [first, decoder].forEach((of) => of.run(0));
@@ -131,13 +132,14 @@ function transformerOf(memory, { programs, parameters, layers, heads, width, tur
       const [probs, logs, entropy] = ["probs", "log_probs", "entropy"].map((name) => source.out(name));
       const V = (probs.length * of) / ROWS;
       for (let row = 0; row < ROWS; row++) {
-        if (!drawn.truncated[row]) continue;
+        if (!drawn.truncated[row]) continue; // its END is written
         const [from, at] = [Math.floor(row / of), row * T + t];
         const token = pick(probs.subarray(from * V, from * V + V), uniform && uniform[at]);
         [drawn.tokens[at], drawn.mask[at], drawn.logp[at], drawn.entropies[at]] = [token, 1, logs[from * V + token], entropy[from]];
         if (token === END) drawn.truncated[row] = 0;
       }
       if (t === T - 1 || !drawn.truncated.includes(1)) break;
+      // The token goes in at its place, and may be seen from the next one on.
       put(decoder, { token: Float32Array.from({ length: ROWS }, (_, row) => drawn.tokens[row * T + t]) });
       decoder.in("at").fill(0)[S + t] = 1;
       put(decoder, { seen: Float32Array.from({ length: L }, (_, k) => (k <= S + t ? 0 : NEVER)) });
@@ -148,6 +150,7 @@ function transformerOf(memory, { programs, parameters, layers, heads, width, tur
   };
   /** Read responses [P, G, T] under weights; return their log-probabilities and entropies. */
   const score = (weights, prompts, tokens) => {
+    // The last phase, which needs slopes, waits for `optimizerStep`: it goes back from what the forward pass left in memory.
     put(updater, { weights, prompts, tokens });
     updater.run(0);
     updater.run(1);
@@ -257,12 +260,15 @@ class Run {
   step(now) {
     const times = [performance.now()], lap = (value) => (times.push(performance.now()), value);
     const rollout = lap(this.collect(now));
+    // What is broken is noticed before anything is learned from it.
     if (!rollout.logp.every(Number.isFinite)) throw new Diverged("a log-probability is no finite number");
+    // Advantages are made once, on the whole rollout: an algorithm may compare a prompt's rewards with those of earlier visits.
     const past = rollout.places.map((place) => this.history.get(place) ?? NEVER_SAMPLED);
     const verdict = judge(now, rollout, past);
     if (verdict[PAST[0]]) rollout.places.forEach((place, n) => this.history.set(place, PAST.map((name) => verdict[name][n])));
     lap();
     const { scored, ...done } = lap(this.learn(now, rollout, verdict));
+    // Held-out prompts are looked at after the update, as the library does.
     this.steps++;
     const isDue = now.settings.evaluate_every && this.steps % now.settings.evaluate_every === 0;
     const heldOut = lap(isDue ? this.evaluate(now) : null);
@@ -281,8 +287,9 @@ class Run {
     const order = [...new Set(drawn.map((u) => Math.floor(u * task.train.length)))].slice(0, P * rule.max_rounds);
     let rollout = { N: 0, selected: [] };
     for (let rounds = 1; rollout.N < order.length && rollout.selected.length < P; rounds++) {
+      // Of a further round as many prompts as groups are missing; the model's rows are always full, so some are for nothing.
       const more = order.slice(rollout.N, rollout.N + P - rollout.selected.length), rows = more.length * G;
-      const ids = Array.from({ length: P }, (_, i) => encode(task.train[more[i % more.length]])).flat(); // some for nothing
+      const ids = Array.from({ length: P }, (_, i) => encode(task.train[more[i % more.length]])).flat();
       const uniform = chance(settings.seed, this.steps, "tokens", rounds - 1, ROWS * T);
       const part = mapped(model.sample(this.weights, ids, G, uniform), (x) => x.slice(0, (x.length / ROWS) * rows));
       const all = rollout.N ? mapped(part, (x, name) => concat([rollout[name], x])) : part;
@@ -305,12 +312,14 @@ class Run {
     let outputs, scored;
     for (let update = 0; update < settings.updates_per_rollout; update++) {
       const slopes = { slope: new Float32Array(ROWS * T), entropy_slope: new Float32Array(ROWS * T) };
+      // Old log-probabilities stay those of the sampler: from the second update on the ratios leave 1, and limits act.
       scored = mapped(model.score(this.weights, ids, responses), (x) => x.slice(0, selected.length * size));
       if (selected.length) {
         outputs = objective(now, rollout, verdict, selected, scored);
         for (const name of Object.keys(slopes)) if (outputs[name]) slopes[name].set(outputs[name].data);
         for (const name of ["loss", "low", "high", "dual"]) total[name] += sum(outputs[name].data);
       }
+      // AdamW's bias corrections, 1 − β^k after k updates.
       this.left = [this.left[0] * 0.9, this.left[1] * 0.999];
       const shares = { m_share: 1 - this.left[0], v_share: 1 - this.left[1] };
       const norm = model.optimizerStep(this, { ...slopes, lr, longest: settings.max_grad_norm, ...shares });
@@ -318,6 +327,7 @@ class Run {
       if (!Number.isFinite(norm)) throw new Diverged("the gradient is no finite number");
       total.grad_norm += norm;
     }
+    // Shares are of the tokens that the loss saw, over all updates; what the page draws is what the last update saw.
     const count = settings.updates_per_rollout, seen = count * sum(selected.map(of(verdict.seen)).map(sum));
     const clip = mapped({ low: 0, high: 0, dual: 0 }, (_, name) => total[name] / Math.max(1, seen));
     const means = { loss: total.loss / count, grad_norm: total.grad_norm / count, clip, lr };
@@ -403,16 +413,18 @@ export function trainer(send) {
   };
   const ready = () => {
     const algorithms = mapped(shipped.rules, ({ judge, objective, ...about }) => about);
-    post({ is: "ready", algorithms, checkpoints: Object.keys(shipped.checkpoints), wasm: memory.isWasm });
+    post({ is: "ready", algorithms, checkpoints: Object.keys(shipped.checkpoints) });
   };
   const take = (next, isNew) => {
     const began = performance.now();
+    // Another seed, checkpoint or second policy cannot be taken over in the middle of a run.
     isNew ||= !runs.length || ["seed", "checkpoint", "beside"].some((name) => next[name] !== settings[name]);
     settings = next;
     task = taskOf(shipped.checkpoints[settings.checkpoint].task);
     const [S, T, G] = [task.train[0].length, task.longest, settings.group_size];
     if (model?.S !== S || model.T !== T || model.G !== G) model = transformerOf(memory, shipped.transformer, S, T, G);
     const names = [settings.algorithm, settings.beside].filter(Boolean);
+    // Both runs begin with the same weights and draw by the same seed, so that what differs is the algorithm's.
     if (isNew) runs = names.map((_, number) => new Run(number, startOf(settings.checkpoint)));
     post({ is: isNew ? "started" : "set", settings, bytes: memory.bytes, ms: performance.now() - began });
   };
@@ -439,7 +451,7 @@ export function trainer(send) {
     timer = null;
     if (!isPlaying) return;
     step();
-    if (isPlaying) timer = setTimeout(tick, pause);
+    if (isPlaying) timer = setTimeout(tick, pause); // between two steps the worker reads its messages
   };
   const keptOf = (run, number) => {
     const entry = runs[run]?.recent.find(({ report }) => report.step === number);
@@ -448,7 +460,7 @@ export function trainer(send) {
   };
   const DO = {
     open: (message) => {
-      [shipped, memory] = [message, machine(message.kernels && bytesOf(message.kernels))];
+      [shipped, memory] = [message, machine(bytesOf(message.kernels))];
       memory.begin = memory.top;
       ready();
     },
@@ -476,6 +488,7 @@ export function trainer(send) {
     push: ({ step: number, run = 0, algorithm }) => {
       known("algorithm", algorithm, shipped.rules);
       const now = nowOf(run, algorithm), { rollout, past, scored } = keptOf(run, number);
+      // The step was sampled by another algorithm, which may have had no use for a reference.
       const { selected } = rollout, asks = now.rule.needs_reference && !rollout.ref_logp;
       const completed = asks ? { ...rollout, ref_logp: scoredAll(now, now.start, rollout) } : rollout;
       const verdict = judge(now, completed, past), advantages = Float32Array.from(verdict.advantages);

@@ -43,12 +43,9 @@ def opened_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> I
     complaints: list[str] = []
     requests: list[str] = []
 
-    def open_it(*, kernels: bool = True) -> Page:
-        opening = opened("chain")
-        if not kernels:
-            del opening["kernels"]
-        file = folder / f"kernels-{kernels}.html"
-        file.write_text(page_of(opening), encoding="utf-8")
+    def open_it() -> Page:
+        file = folder / "training.html"
+        file.write_text(page_of(opened("chain")), encoding="utf-8")
         tab = browser.new_page()
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -86,7 +83,6 @@ def test_a_browser_trains_as_node_does(opened_page: Callable[..., Page]) -> None
     steps = trained(4, **settings)
     expected = [[step[name] for name in names] for step in steps]
     assert [json.loads(step) for step in actual] == expected  # to the last bit
-    assert tab.evaluate("answers[0].wasm") is True
 
 
 def test_it_plays_pauses_and_answers_while_it_plays(opened_page: Callable[..., Page]) -> None:
@@ -102,10 +98,3 @@ def test_it_plays_pauses_and_answers_while_it_plays(opened_page: Callable[..., P
     time.sleep(0.5)
     assert tab.evaluate(count) == before
     assert tab.evaluate("answers.filter(({ is }) => is === 'refused' || is === 'error').length") == 0
-
-
-def test_a_page_without_webassembly_trains_too(opened_page: Callable[..., Page]) -> None:
-    tab = opened_page(kernels=False)
-    tab.evaluate("ask({ do: 'start', settings: { group_size: 4 } }); ask({ do: 'step' })")
-    until(tab, "answers.some(({ is }) => is === 'step')")
-    assert tab.evaluate("answers[0].wasm") is False

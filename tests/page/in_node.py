@@ -40,11 +40,9 @@ def answers(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
-def trained(steps: int, *, more: Sequence[Mapping[str, Any]] = (), kernels: bool = True, **settings: Any) -> list[Any]:
+def trained(steps: int, *, more: Sequence[Mapping[str, Any]] = (), **settings: Any) -> list[Any]:
     """Return the answers of a run of so many steps, those to `open` and `start` left out, and to further messages."""
     open_ = opened(settings.get("checkpoint", "chain"))
-    if not kernels:
-        del open_["kernels"]
     begin = [open_, {"do": "start", "settings": {"evaluate_every": 0, **settings}}]
     replies = answers([*begin, *[{"do": "step"}] * steps, *more])
     assert [reply["is"] for reply in replies[:2]] == ["ready", "started"], replies[:2]

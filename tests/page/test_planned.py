@@ -1,4 +1,4 @@
-"""Programs that planned.js runs in float32, by WebAssembly and in plain JavaScript, against torch; its own exp, log and expm1."""
+"""Programs that planned.js runs in float32 by WebAssembly, against torch; its own exp, log and expm1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUNNER = Path(__file__).parent / "run_planned.mjs"
 pytestmark = needs_node
 
 
-def run(cases=(), *, wasm=True, numbers=None):
+def run(cases=(), *, numbers=None):
     """Return what node makes of cases, {program, phases, runs: [{inputs, run}], reruns}, and of numbers by name of a function."""
 
     def to_json(value):
@@ -34,16 +34,14 @@ def run(cases=(), *, wasm=True, numbers=None):
     ]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cases.json"
-        bytes_ = base64.b64encode(kernels.BYTES.read_bytes()).decode() if wasm else None
+        bytes_ = base64.b64encode(kernels.BYTES.read_bytes()).decode()
         file.write_text(json.dumps({"kernels": bytes_, "cases": ready, "numbers": numbers}))
         done = subprocess.run(["node", str(RUNNER), str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    output = json.loads(done.stdout)
-    assert output["wasm"] is wasm
-    return output
+    return json.loads(done.stdout)
 
 
-def compare(curve, *inputs, wasm=True, phases=None, rtol=2e-6, atol=2e-6):
+def compare(curve, *inputs, phases=None, rtol=2e-6, atol=2e-6):
     """Trace a curve at the first inputs, plan it once, and ask it at each of the inputs: all numbers must be torch's."""
     program = trace(curve, {}, {name: value.clone() for name, value in inputs[0].items()})
     phases = phases or dict.fromkeys(inputs[0], 0)
@@ -54,7 +52,7 @@ def compare(curve, *inputs, wasm=True, phases=None, rtol=2e-6, atol=2e-6):
         "reruns": False,
         "runs": [{"inputs": x, "run": order} for x in inputs],
     }
-    (runs,) = run([case], wasm=wasm)["results"]
+    (runs,) = run([case])["results"]
     for values, got in zip(inputs, runs, strict=True):
         for name, want in curve(**values).items():
             actual = np.array([float(x) for x in got[name]]).reshape(want.shape)
@@ -65,13 +63,9 @@ def random(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
 
 
-both = pytest.mark.parametrize("wasm", [True, False], ids=["wasm", "plain"])
-
-
-@both
 # around the kernels' blocks of 4 rows and 8 columns: one, below, exactly, beyond; every one of each
 @pytest.mark.parametrize(("m", "n"), [(1, 19), (3, 7), (4, 8), (9, 1), (9, 19)])
-def test_products_of_any_sizes_and_strides(m, n, wasm):
+def test_products_of_any_sizes_and_strides(m, n):
     k = 300 if m == 9 else 5  # more than a block
 
     def curve(x, y, z):
@@ -85,11 +79,10 @@ def test_products_of_any_sizes_and_strides(m, n, wasm):
         }
 
     compare(curve, *({"x": random(k, m, seed=s), "y": random(k, n, seed=s), "z": random(2, 11, seed=s)} for s in (1, 2)),
-            wasm=wasm, atol=1e-4)  # fmt: skip
+            atol=1e-4)  # fmt: skip
 
 
-@both
-def test_elements_of_any_layout(wasm):
+def test_elements_of_any_layout():
     def curve(x, y, z):
         turned = x.permute(2, 0, 1)  # [5, 3, 4]
         a, b = x.chunk(2, 1)
@@ -110,25 +103,23 @@ def test_elements_of_any_layout(wasm):
         }
 
     compare(curve, *({"x": random(3, 4, 5, seed=s), "y": random(3, 4, 5, seed=s + 9), "z": random(5, seed=s)} for s in (1, 2)),
-            wasm=wasm)  # fmt: skip
+            )  # fmt: skip
 
 
-@both
-def test_sums_and_means_over_any_dims(wasm):
+def test_sums_and_means_over_any_dims():
     def curve(x):
         dims = [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (1, 3), (0, 2, 3), (0, 1, 2, 3)]
         sums = {f"sum {d}": x.permute(3, 1, 0, 2).sum(d) for d in dims}
         return sums | {f"mean {d}": x.mean(d, keepdim=True) for d in dims}
 
-    compare(curve, *({"x": random(2, 3, 4, 5, seed=s)} for s in (1, 2)), wasm=wasm)
+    compare(curve, *({"x": random(2, 3, 4, 5, seed=s)} for s in (1, 2)))
 
 
 def test_a_long_sum_of_squares_keeps_its_digits():
     compare(lambda x: {"sum": (x * x).sum()}, {"x": random(500_000)}, rtol=3e-7)
 
 
-@both
-def test_softmax_lookups_and_their_gradients(wasm):
+def test_softmax_lookups_and_their_gradients():
     def curve(table, scores, ids):
         leaves = [leaf.detach().requires_grad_() for leaf in (table, scores)]
         rows = torch.cat([leaves[0][:1].detach(), leaves[0][1:]])[ids]
@@ -142,20 +133,19 @@ def test_softmax_lookups_and_their_gradients(wasm):
         {"table": random(7, 7, seed=s), "scores": 20 * random(5, 7, seed=s), "ids": torch.tensor(ids)}
         for s, ids in ((1, [3, 0, 3, 6, 1]), (2, [0, 0, 5, 2, 2]))
     ]
-    compare(curve, *cases, wasm=wasm, atol=2e-5)
+    compare(curve, *cases, atol=2e-5)
 
 
-@both
-def test_what_is_masked_has_no_share_and_no_number_stays_none(wasm):
+def test_what_is_masked_has_no_share_and_no_number_stays_none():
     scores = torch.tensor([[0.5, -1e9, 3.0], [-1e9, 0.0, -1e9], [90.0, 89.0, -200.0]])
-    compare(lambda x: {"softmax": x.softmax(-1)}, {"x": scores}, wasm=wasm, atol=1e-30)
+    compare(lambda x: {"softmax": x.softmax(-1)}, {"x": scores}, atol=1e-30)
     broken = torch.tensor([[1.0, float("nan"), 2.0]])
 
     def curve(x):
         shares = {"softmax": x.softmax(-1), "logs": x.log_softmax(-1), "limited": x.clamp(max=0.5)}
         return shares | {"sum": (x * 2).sum(-1), "product": x @ x.T, "exp": x.exp(), "sigmoid": x.sigmoid()}
 
-    compare(curve, {"x": broken}, wasm=wasm)
+    compare(curve, {"x": broken})
 
 
 def test_a_phase_that_runs_again_finds_what_the_phases_before_it_made():

@@ -155,13 +155,6 @@ def test_further_rounds_and_groups_that_count_twice_come_from_the_same_chance():
 # --- the worker ---
 
 
-def test_plain_javascript_does_the_same_step():
-    wasm, plain = (trained(1, kernels=kernels, group_size=2)[0] for kernels in (True, False))
-    assert wasm["texts"] == plain["texts"]
-    np.testing.assert_allclose(wasm["logp_old"], plain["logp_old"], atol=NEAR)
-    assert wasm["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
-
-
 def test_two_algorithms_beside_each_other_begin_alike_and_part():
     reports = trained(2, algorithm="GRPO", beside="DCPO")
     assert [(reply["run"], reply["step"], reply["algorithm"]) for reply in reports] == [
