@@ -38,9 +38,9 @@ def draw(
     """
     panels = [panel for panel in picture.panels if names.holds(panel.when)]
     rows = arranged(panels, min(picture.columns, len(panels)))
-    heights = [max(map(_tall, row)) for row in rows]
+    heights = [max(map(column_height, row)) for row in rows]
     if figure is None:
-        figure = _headed(names.fill(picture.title), setting, 10 if len(rows[0]) < 3 else 14, 4.4 * sum(heights))
+        figure = titled_figure(names.fill(picture.title), setting, 10 if len(rows[0]) < 3 else 14, 4.4 * sum(heights))
     grid = figure.add_gridspec(len(rows), 1, height_ratios=heights)
     for place, row in enumerate(rows):
         columns = grid[place].subgridspec(1, len(row), width_ratios=[column[0].wide for column in row])
@@ -51,7 +51,7 @@ def draw(
     return figure
 
 
-def _headed(title: str, setting: str, width: float, height: float) -> Figure:
+def titled_figure(title: str, setting: str, width: float, height: float) -> Figure:
     """Return a figure with this room for graphs, below a title and a small line of what is on show."""
     words = [(line, TEXT + 3, "bold", "black") for line in wrap(title, round(9 * width))]
     words += [(line, TEXT - 1, "normal", "#444444") for line in wrap(setting, round(12 * width))]
@@ -73,8 +73,10 @@ def arranged(panels: Sequence[Panel], most: int) -> list[list[list[Panel]]]:
     rows: list[list[list[Panel]]] = []
     for panel in panels:
         row = rows[-1] if rows else []
-        lowest = min(row, key=_tall, default=[])
-        is_low = len(row) > 1 and _tall(lowest) < max(map(_tall, row)) - 0.2 and panel.wide <= lowest[0].wide
+        lowest = min(row, key=column_height, default=[])
+        is_low = (
+            len(row) > 1 and column_height(lowest) < max(map(column_height, row)) - 0.2 and panel.wide <= lowest[0].wide
+        )
         if row and sum(column[0].wide for column in row) + panel.wide <= most + 0.01:
             row.append([panel])
         elif is_low:
@@ -84,23 +86,23 @@ def arranged(panels: Sequence[Panel], most: int) -> list[list[list[Panel]]]:
     return rows
 
 
-def _tall(column: Sequence[Panel]) -> float:
+def column_height(column: Sequence[Panel]) -> float:
     return sum(panel.tall for panel in column)
 
 
 def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     """Draw one panel into axes, with its key below it."""
-    letters = max(20, round(12 * _inches(ax)[0]))  # of a line: 12 an inch
+    letters = max(20, round(12 * axes_inches(ax)[0]))  # of a line: 12 an inch
     ax.set_title(fill(plain(names.fill(panel.title)), letters), fontsize=TEXT + 1)
     bare = [side for side, axis in (("bottom", panel.x), ("left", panel.y)) if axis.ticks is None]
     ax.spines[["top", "right", *bare]].set_visible(False)
     ax.tick_params(labelsize=TEXT - 1)
     for along in ("x", "y"):
-        _axis(ax, along, panel, names)
+        draw_axis(ax, along, panel, names)
     marks = [mark for mark in panel.marks if is_visible(mark, names)]
     for mark in marks:
-        DRAW[type(mark)](ax, mark, names, _look(mark, names))
-    _label_directly(ax, [mark for mark in marks if mark.direct], names)
+        DRAW[type(mark)](ax, mark, names, mark_style(mark, names))
+    label_directly(ax, [mark for mark in marks if mark.direct], names)
     # The key below has each label once, also where several marks share it.
     handles: dict[str, Any] = {}
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
@@ -110,13 +112,13 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
             "loc": "upper center",
             "bbox_to_anchor": (0.5, 0),
             "bbox_transform": ax.transAxes + ScaledTranslation(0, -KEY, ax.figure.dpi_scale_trans),
-            "ncols": _columns(list(handles), _inches(ax)[0]),
+            "ncols": key_columns(list(handles), axes_inches(ax)[0]),
         }
         ax.legend(list(handles.values()), list(handles), frameon=False, fontsize=TEXT - 2, **position)
     return ax
 
 
-def _columns(labels: Sequence[str], width: float) -> int:
+def key_columns(labels: Sequence[str], width: float) -> int:
     """Return how many columns of a key, three at most, are no wider than so many inches; it is filled column by column."""
 
     def inches(columns: int) -> float:
@@ -126,15 +128,15 @@ def _columns(labels: Sequence[str], width: float) -> int:
     return next((columns for columns in (3, 2) if columns <= len(labels) and inches(columns) <= width + 0.5), 1)
 
 
-def _label_directly(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
+def label_directly(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     """Write labels into the graph: of lines at their right ends, apart from each other; of rules and stretches beside them."""
     ends: list[Any] = []  # [height, look]
     bold = {"fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
     upright = [names.one(mark.at) for mark in marks if isinstance(mark, Rule) and mark.axis == "x"]
     for mark in marks:
-        look = _look(mark, names)
+        look = mark_style(mark, names)
         if isinstance(mark, Span | Rule) and mark.axis == "x":
-            _label_beside(ax, mark, names, look, upright)
+            label_beside(ax, mark, names, look, upright)
             continue
         if isinstance(mark, Rule):
             x, y = np.array([ax.get_xlim()[1]]), names.array(mark.at)
@@ -145,14 +147,14 @@ def _label_directly(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
             end = ax.transAxes.inverted().transform(ax.transData.transform((x[visible[-1]], y[visible[-1]])))
             ends.append([float(np.clip(end[1], 0, 1)), look])
     # Two labels are a line of text apart: first those above give way, then, from the top, those below.
-    gap = GAP / _inches(ax)[1]
+    gap = GAP / axes_inches(ax)[1]
     ends.sort(key=lambda end: end[0])
     for before, end in pairwise(ends):
         end[0] = max(end[0], before[0] + gap)
     for after, end in pairwise(ends[::-1]):
         end[0] = min(end[0], after[0] - gap)
     longest = max((len(look["label"]) for _, look in ends), default=0) / 9  # inches, nearly
-    is_roomy = longest <= 0.5 * _inches(ax)[0]  # of the axes as they are before the layout, which gives way
+    is_roomy = longest <= 0.5 * axes_inches(ax)[0]  # of the axes as they are before the layout, which gives way
     for height, look in ends:
         style: dict[str, Any] = {"color": look["colour"], "path_effects": [withStroke(linewidth=3, foreground="white")]}
         style |= bold
@@ -163,7 +165,7 @@ def _label_directly(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
             ax.text(0.98, aside, look["label"], ha="right", transform=ax.transAxes, **style)
 
 
-def _label_beside(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any], upright: Sequence[float]) -> None:
+def label_beside(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any], upright: Sequence[float]) -> None:
     """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot.
 
     upright: the places of vertical rules with labels; of two that are near, each has its label on the far side.
@@ -178,14 +180,14 @@ def _label_beside(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, 
         return
     at, shift = names.one(mark.at), (high - low) / 60
     if low <= at <= high:
-        reach = (high - low) * len(look["label"]) / 9 / _inches(ax)[0]  # of a label, nearly
+        reach = (high - low) * len(look["label"]) / 9 / axes_inches(ax)[0]  # of a label, nearly
         near = [other - at for other in upright if 0 < abs(other - at) < reach]
         on_the_right = max(near) < 0 if near else at < (low + high) / 2
         side: dict[str, Any] = {"x": at + shift, "ha": "left"} if on_the_right else {"x": at - shift, "ha": "right"}
         ax.text(y=0.96, s=look["label"], **side, **style)
 
 
-def _inches(ax: Axes) -> tuple[float, float]:
+def axes_inches(ax: Axes) -> tuple[float, float]:
     """Return width and height of axes in inches, before the figure is laid out."""
     return float(ax.bbox.width / ax.figure.dpi), float(ax.bbox.height / ax.figure.dpi)
 
@@ -198,7 +200,7 @@ def is_visible(mark: Mark, names: Names) -> bool:
     return all(channel in names for channel in channels if isinstance(channel, str))
 
 
-def _axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
+def draw_axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
     axis = getattr(panel, along)
     low, high = names.one(axis.low), names.one(axis.high)
     log = names.one(axis.log) != 0
@@ -233,17 +235,17 @@ def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5, is_in
     return [float(f"{multiple * step:.12g}") for multiple in multiples]
 
 
-def _look(mark: Mark, names: Names) -> dict[str, Any]:
+def mark_style(mark: Mark, names: Names) -> dict[str, Any]:
     usual = "grey" if isinstance(mark, Runs | Span | Rule) else "ink" if isinstance(mark, Text) else "blue"
     label = plain(names.fill(mark.label)) if mark.label else None
     return {"colour": COLOURS[mark.colour or usual], "label": label, "key": None if mark.direct else label}
 
 
-def _dashes(dash: str) -> Any:
+def dash_pattern(dash: str) -> Any:
     return (0, tuple(float(length) / 2 for length in dash.split())) if dash else "-"
 
 
-def _selected(mark: Mark, names: Names, *channels: Any) -> list[Any]:
+def selected_elements(mark: Mark, names: Names, *channels: Any) -> list[Any]:
     """Return channels as arrays of one length, of the elements at which the mark's `where` is not 0."""
     arrays = np.broadcast_arrays(*(names.array(channel) for channel in channels))
     if not mark.where:
@@ -252,26 +254,31 @@ def _selected(mark: Mark, names: Names, *channels: Any) -> list[Any]:
     return [array[keep] for array in arrays]
 
 
-def _line(ax: Axes, mark: Line, names: Names, look: Mapping[str, Any]) -> None:
+def draw_line(ax: Axes, mark: Line, names: Names, look: Mapping[str, Any]) -> None:
     x, y = np.broadcast_arrays(names.array(mark.x), names.array(mark.y))
     if mark.where:  # a gap, not a short cut
         y = np.where(names.array(mark.where) != 0, y, np.nan)
-    style = {"color": look["colour"], "linewidth": mark.width, "linestyle": _dashes(mark.dash), "label": look["key"]}
+    style = {
+        "color": look["colour"],
+        "linewidth": mark.width,
+        "linestyle": dash_pattern(mark.dash),
+        "label": look["key"],
+    }
     ax.plot(x, y, marker=SHAPES.get(mark.marker), markersize=5, **style)
 
 
-def _area(ax: Axes, mark: Area, names: Names, look: Mapping[str, Any]) -> None:
-    x, low, high = _selected(mark, names, mark.x, mark.low, mark.high)
+def draw_area(ax: Axes, mark: Area, names: Names, look: Mapping[str, Any]) -> None:
+    x, low, high = selected_elements(mark, names, mark.x, mark.low, mark.high)
     ax.fill_between(x, low, high, color=look["colour"], alpha=0.25, linewidth=0, label=look["key"])
 
 
-def _runs(ax: Axes, mark: Runs, names: Names, look: Mapping[str, Any]) -> None:
+def draw_runs(ax: Axes, mark: Runs, names: Names, look: Mapping[str, Any]) -> None:
     x, on = names.array(mark.x), names.array(mark.on)
     hatch: dict[str, Any] = {"facecolor": "none", "edgecolor": look["colour"], "hatch": "//", "linewidth": 0}
     ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), label=look["key"], **hatch)
 
 
-def _span(ax: Axes, mark: Span, names: Names, look: Mapping[str, Any]) -> None:
+def draw_span(ax: Axes, mark: Span, names: Names, look: Mapping[str, Any]) -> None:
     span = ax.axvspan if mark.axis == "x" else ax.axhspan
     low, high = names.one(mark.low), names.one(mark.high)
     if mark.fill == "veil":
@@ -280,29 +287,29 @@ def _span(ax: Axes, mark: Span, names: Names, look: Mapping[str, Any]) -> None:
         span(low, high, facecolor="none", edgecolor=look["colour"], hatch="//", linewidth=0, label=look["key"])
 
 
-def _rule(ax: Axes, mark: Rule, names: Names, look: Mapping[str, Any]) -> None:
+def draw_rule(ax: Axes, mark: Rule, names: Names, look: Mapping[str, Any]) -> None:
     at = names.one(mark.at)
     if np.isfinite(at):
         line = ax.axvline if mark.axis == "x" else ax.axhline
-        line(at, color=look["colour"], linestyle=_dashes(mark.dash), linewidth=mark.width, label=look["key"])
+        line(at, color=look["colour"], linestyle=dash_pattern(mark.dash), linewidth=mark.width, label=look["key"])
 
 
-def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
-    x, y, base, width = _selected(mark, names, mark.x, mark.y, mark.base, mark.width)
+def draw_bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
+    x, y, base, width = selected_elements(mark, names, mark.x, mark.y, mark.base, mark.width)
     style: dict[str, Any] = {"facecolor": "none", "edgecolor": look["colour"], "alpha": 1, "label": look["key"]}
     if mark.fill == "solid":
         style |= {"facecolor": look["colour"], "alpha": 0.8}
     ax.bar(x, y - base, width, bottom=base, hatch="///" if mark.fill == "hatch" else None, **style)
 
 
-def _points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> None:
-    x, y = _selected(mark, names, mark.x, mark.y)
+def draw_points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> None:
+    x, y = selected_elements(mark, names, mark.x, mark.y)
     style = {"marker": SHAPES[mark.shape], "markersize": mark.size, "markeredgewidth": 2, "color": look["colour"]}
     face = "white" if mark.fill == "none" else look["colour"]
     ax.plot(x, y, linestyle="none", markerfacecolor=face, label=look["key"], **style)
 
 
-def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
+def draw_text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
     style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "zorder": 5}
     if mark.corner:
         x, y, ha, va = CORNERS[mark.corner]
@@ -317,7 +324,7 @@ def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
             ax.text(x, y, plain(word), ha=sides[mark.side], va="center", **style)
 
 
-def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None:
+def draw_cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None:
     reach = names.one(mark.reach)
     text = names.words(mark.text) if mark.text else None
     hatch = names.array(mark.hatch) if mark.hatch else None
@@ -337,7 +344,7 @@ def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame))
 
 
-def _tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> None:
+def draw_tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> None:
     ax.set_axis_off()
     values = names.array(mark.value) / names.one(mark.reach)
     chosen = round(names.one(mark.chosen)) if mark.chosen else -1
@@ -350,14 +357,14 @@ def _tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> No
 
 
 DRAW: dict[type[Mark], Callable[[Axes, Any, Names, Mapping[str, Any]], None]] = {
-    Line: _line,
-    Area: _area,
-    Runs: _runs,
-    Span: _span,
-    Rule: _rule,
-    Bars: _bars,
-    Points: _points,
-    Text: _text,
-    Cells: _cells,
-    Tokens: _tokens,
+    Line: draw_line,
+    Area: draw_area,
+    Runs: draw_runs,
+    Span: draw_span,
+    Rule: draw_rule,
+    Bars: draw_bars,
+    Points: draw_points,
+    Text: draw_text,
+    Cells: draw_cells,
+    Tokens: draw_tokens,
 }

@@ -12,6 +12,7 @@ d and none, and r for a ratio: two digits, four where it is next to 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -294,4 +295,11 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return [to_json(part) for part in value]
+    return value
+
+
+def finite(value: Any) -> Any:
+    """Return a value as JSON can hold it: NaN and infinities as the words that JavaScript's Number reads."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value).replace("inf", "Infinity").replace("nan", "NaN")
     return value

@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 from torch.overrides import TorchFunctionMode
 
+from rlviz.page.picture import finite
 from small_models.host import recording
 
 Curve = Callable[..., Mapping[str, Tensor]]
@@ -218,7 +219,7 @@ class _Rows:
                 self.row_of[node] = self._add(["input", next(self.inputs)])
             elif node.op == "get_attr":
                 value = getattr(self.graph, node.target)
-                numbers = [_to_json(x) for x in value.double().flatten().tolist()]
+                numbers = [finite(x) for x in value.double().flatten().tolist()]
                 self.row_of[node] = self._add(["const", list(value.shape), numbers])
             else:
                 self._call(node)
@@ -291,10 +292,6 @@ class _Rows:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
             return {"inf": math.copysign(1, value)}  # "to the end" of a slice
         return value if value is None or isinstance(value, bool | int | str) else None
-
-
-def _to_json(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value).replace("inf", "Infinity").replace("nan", "NaN")
 
 
 def _pruned(rows: list[list[Any]], outputs: dict[str, int]) -> Program:

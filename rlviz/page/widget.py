@@ -17,7 +17,7 @@ import anywidget
 import traitlets
 
 from rlviz.markup import MARK, Markup, allow_scripts, content_policy, element, joined, script_hash
-from rlviz.page.picture import Draws, Picture, to_json
+from rlviz.page.picture import Draws, Picture, finite, to_json
 from rlviz.page.script import module
 from rlviz.page.tracing import Program
 
@@ -103,13 +103,6 @@ def data_to_json(value: Any) -> Any:
         short = [int(n) if n.is_integer() and (n or math.copysign(1, n) > 0) else finite(n) for n in numbers]
         return {"shape": list(value.shape), "data": short}
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def finite(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN and infinities as the words that JavaScript's Number reads."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value).replace("inf", "Infinity").replace("nan", "NaN")
-    return value
 
 
 def pack(data: Any) -> str:

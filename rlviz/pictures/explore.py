@@ -15,9 +15,9 @@ from rlviz.names import nearest
 from rlviz.page.image import png
 from rlviz.page.names import Names
 from rlviz.page.paper import draw
-from rlviz.page.picture import Beside, Choice, Slider
+from rlviz.page.picture import Beside, Choice, Slider, finite
 from rlviz.page.tracing import CannotTrace, Curve, Program, evaluate
-from rlviz.page.widget import Variant, View, finite, fragment, pack, page_payload, with_static_image
+from rlviz.page.widget import Variant, View, fragment, pack, page_payload, with_static_image
 from rlviz.pictures.arguments import Arguments, call_name, source_of_fixed
 from rlviz.pictures.idea import Idea, keys_of
 from rlviz.pictures.parameters import FAMILY

@@ -31,17 +31,14 @@ def files(course: Path) -> Iterator[File]:
     yield from teaching_pages(course)
     yield search_index(course)
     yield script()
-    yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
+    light, dark = (HtmlFormatter(style=style).get_style_defs(".highlight") for style in ("default", "github-dark"))
+    code_colours = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+    yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{code_colours}")
 
 
 def script() -> File:
     """Return the one script of all pages: pictures that are computed, a model that trains, runs that are inspected."""
     return File("rlviz.js", classic(*FILES, "inspector", "search", "site"))
-
-
-def _code_colours() -> str:
-    light, dark = (HtmlFormatter(style=style).get_style_defs(".highlight") for style in ("default", "github-dark"))
-    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
 
 
 def build(out: Path, course: Path) -> list[str]:

@@ -9,7 +9,7 @@ import html
 import json
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -47,22 +47,18 @@ def show_in_page(notebook: Any, name: PurePosixPath) -> list[File]:
     """
     pictures: list[File] = []
     is_lesson, root = len(name.parts) == 1, "../" * len(name.parts)
-    notebook.cells = [cell for cell in notebook.cells if not (is_lesson and "imports" in _tags(cell))]
+    is_tagged = lambda cell, tag: is_lesson and tag in cell.metadata.get("tags", ())  # noqa: E731
+    notebook.cells = [cell for cell in notebook.cells if not is_tagged(cell, "imports")]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = _page_text(cell.source, name)
+            cell.source = page_text(cell.source, name)
         elif cell.cell_type == "code":
-            undone = is_lesson and "exercise" in _tags(cell)
-            cell.outputs = [] if undone else list(_outputs(cell, name, root, pictures))
+            # What an exercise prints before anybody has written a line is of no use to a reader.
+            cell.outputs = [] if is_tagged(cell, "exercise") else list(page_outputs(cell, name, root, pictures))
     return pictures
 
 
-def _tags(cell: Any) -> Sequence[str]:
-    tags: Sequence[str] = cell.metadata.get("tags", ())
-    return tags
-
-
-def _page_text(text: str, name: PurePosixPath) -> str:
+def page_text(text: str, name: PurePosixPath) -> str:
     """Return a lesson's text in a page's words. Raises ValueError where it still tells its reader to run a cell."""
     for before, after in WORDS.items():
         text = text.replace(before, after)
@@ -72,27 +68,27 @@ def _page_text(text: str, name: PurePosixPath) -> str:
     return text
 
 
-def _outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]) -> Iterator[Any]:
+def page_outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]) -> Iterator[Any]:
     """Yield what a page shows below a cell; PNGs join `pictures`."""
-    if (panel := _panel_arguments(cell.source)) is not None:
-        yield _html(_training(*panel, root))
+    if (panel := panel_arguments(cell.source)) is not None:
+        yield _html(training_place(*panel, root))
         return
     saved = list(cell.outputs)
     while saved:
         output = saved.pop(0)
         content = output.get("data", {})
         text = content.get("text/plain", "")
-        if explorer := _explorer(content.get("text/html", "")):
+        if explorer := saved_explorer(content.get("text/html", "")):
             # The next output is the picture's own PNG, which stands in its place until the script runs.
             image = []
             if saved and "image/png" in saved[0].get("data", {}):
                 twin = saved.pop(0)
-                path, width, height = _png_file(twin, name, pictures)
+                path, width, height = png_file(twin, name, pictures)
                 alt = html.unescape(twin.data["text/plain"])
                 image = [element("img", src=path, alt=alt, width=width, height=height)]
             yield _html(data(explorer[1], *image, data_picture=explorer[0]))
         elif "image/png" in content:
-            path, width, height = _png_file(output, name, pictures)
+            path, width, height = png_file(output, name, pictures)
             metadata = output.metadata.get("image/png", {})
             described = {} if text.startswith(FIGURE) else {"alt": html.unescape(text)}
             output.metadata["image/png"] = {"width": width, "height": height, **metadata, **described}
@@ -110,7 +106,7 @@ def _html(markup: Markup) -> Any:
     return nbformat.v4.new_output("display_data", {"text/html": markup})
 
 
-def _explorer(text: str) -> tuple[str, str] | None:
+def saved_explorer(text: str) -> tuple[str, str] | None:
     """Return the name and the packed data of the picture in a saved output's HTML; None where it shows no picture."""
     if match := STARTED.search(text):
         payload = json.loads(gzip.decompress(base64.b64decode(match[2])))
@@ -118,7 +114,7 @@ def _explorer(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _png_file(output: Any, name: PurePosixPath, pictures: list[File]) -> tuple[str, int, int]:
+def png_file(output: Any, name: PurePosixPath, pictures: list[File]) -> tuple[str, int, int]:
     """Add an output's PNG to `pictures` as a file beside the page; return its address there, and its width and height."""
     content = base64.b64decode(output.data["image/png"])
     path = PurePosixPath(name.stem, f"{len(pictures) + 1}.png")
@@ -127,7 +123,7 @@ def _png_file(output: Any, name: PurePosixPath, pictures: list[File]) -> tuple[s
     return str(path), width, height
 
 
-def _panel_arguments(source: str) -> tuple[str, dict[str, Any]] | None:
+def panel_arguments(source: str) -> tuple[str, dict[str, Any]] | None:
     """Return the task and the settings of the training panel that a cell ends with; None where it ends with none."""
     if PANEL not in source:
         return None
@@ -141,7 +137,7 @@ def _panel_arguments(source: str) -> tuple[str, dict[str, Any]] | None:
     return task, {str(word.arg): ast.literal_eval(word.value) for word in words}
 
 
-def _training(task: str, settings: dict[str, Any], root: str) -> Markup:
+def training_place(task: str, settings: dict[str, Any], root: str) -> Markup:
     """Return the run in the page that stands for a training panel: its task and settings, and its GRPO without a KL term."""
     payload = playground.given(task=task)
     numbers = payload["numbers"][GRPO.name]

@@ -183,7 +183,7 @@ def course_pages(course: Path) -> Iterator[File]:
         if not file.is_file() or any(part.startswith(".") for part in name.parts):
             continue
         exporter.here = name.parent
-        title, body, pictures = _converted(file, exporter, name)
+        title, body, pictures = converted_page(file, exporter, name)
         titles[name] = title
         article = element("article", Markup(body), class_="lesson")
         yield page(f"course/{name.with_suffix('.html')}", title, article, trains="data-playground" in body)
@@ -191,12 +191,12 @@ def course_pages(course: Path) -> Iterator[File]:
     yield verdicts_page(course, Markup(exporter.markdown(READING)))
     titles[PurePosixPath("experiments/verdicts.md")] = TITLE
     linked |= {PurePosixPath("experiments", file.name) for file in (course / "experiments").glob("*.png")}
-    yield page("course/index.html", "Lessons", *_index(titles))
+    yield page("course/index.html", "Lessons", *course_index(titles))
     for name in sorted(linked):
         yield File(f"course/{name}", (course / name).read_bytes())
 
 
-def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
+def course_index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
     yield element("h1", "The lessons, to read")
     yield element(
         "p",
@@ -230,7 +230,7 @@ def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
             yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), class_="entry")
 
 
-def _converted(file: Path, exporter: Exporter, name: PurePosixPath) -> tuple[str, str, list[File]]:
+def converted_page(file: Path, exporter: Exporter, name: PurePosixPath) -> tuple[str, str, list[File]]:
     """Return the title of a notebook or a text in Markdown, its HTML, and the pictures that its page shows."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")

@@ -114,7 +114,7 @@ def runs() -> Iterator[File]:
             element("p", run.look),
             data(packed(name), data_inspector=name),
             element("noscript", element("p", "The run can be watched where JavaScript runs.")),
-            element("details", summary, element("p", READ), _code(run.call)),
+            element("details", summary, element("p", READ), coloured_code(run.call)),
         )
     for name, _ in playground.RECORDED.values():
         yield File(f"recordings/{name}.js", f'packed["recordings/{name}"]="{packed(name)}";\n')
@@ -150,14 +150,14 @@ def explorers() -> Iterator[File]:
         yield File(f"explorers/{name}.png", explorer_of(name).png)
 
 
-def _source(text: str) -> Markup:
+def source_links(text: str) -> Markup:
     """Return where an algorithm is from, each paper a link."""
     parts: list[object] = list(PAPER.split(text))
     parts[1::2] = [element("a", paper, href=f"https://arxiv.org/abs/{paper}") for paper in parts[1::2]]
     return joined(*parts)
 
 
-def _code(text: str, language: str = "python") -> Markup:
+def coloured_code(text: str, language: str = "python") -> Markup:
     """Return source in colours; pygments escapes it."""
     return Markup(highlight(text, get_lexer_by_name(language), HtmlFormatter()))
 
@@ -169,34 +169,34 @@ def algorithms() -> Iterator[File]:
         "Algorithms",
         element("h1", "The family"),
         element("p", "Two algorithms differ exactly by their pieces. A name leads to the algorithm on one page."),
-        _family(ALGORITHMS),
+        linked_family_table(ALGORITHMS),
         element("h2", "Relatives that came later"),
-        _family(RELATIVES),
+        linked_family_table(RELATIVES),
     )
     for algorithm in (*ALGORITHMS, *RELATIVES):
         name = command_name(algorithm)
-        source = ["Source: ", _source(algorithm.source), ". "] if algorithm.source else []
+        source = ["Source: ", source_links(algorithm.source), ". "] if algorithm.source else []
         differs, marked = [], []
         if rows := [(row.slot, row.before, row.after, row.why) for row in differences(GRPO, algorithm)]:
             differs = [element("h2", "What differs from GRPO"), table(("slot", "GRPO", algorithm.name, "why"), rows)]
-            diff = _code(str(show(algorithm, against=GRPO)), "diff")
+            diff = coloured_code(str(show(algorithm, against=GRPO)), "diff")
             marked = [element("details", element("summary", "Marked against GRPO"), diff)]
         yield page(
             f"algorithms/{name}.html",
             algorithm.name,
             element("h1", algorithm.name),
             element("p", *source, "Models in play: ", ", ".join(algorithm.models), "."),
-            *_mathematics(algorithm),
+            *formula_section(algorithm),
             *differs,
             element("h2", "On one page"),
             element("p", "Its pieces' own source, as Python that runs: ", element("code", f"rlviz show {name}")),
-            _code(str(show(algorithm))),
+            coloured_code(str(show(algorithm))),
             *marked,
             element("p", "Train it: ", element("code", f"rlviz train --algorithm {name}")),
         )
 
 
-def _mathematics(algorithm: Algorithm) -> Iterator[Markup]:
+def formula_section(algorithm: Algorithm) -> Iterator[Markup]:
     """Return an algorithm's formulas, beside GRPO's where it is another: in each row what differs is underlined."""
     is_compared = algorithm is not GRPO
     yield element("h2", "As mathematics")
@@ -213,11 +213,12 @@ def _mathematics(algorithm: Algorithm) -> Iterator[Markup]:
     yield element("div", table_, class_="wide formulas", tabindex="0", role="region", aria_label="formulas")
 
 
-def _family(members: tuple[Algorithm, ...]) -> Markup:
+def linked_family_table(members: tuple[Algorithm, ...]) -> Markup:
     frame = family_table(members).reset_index()
     links = [element("a", member.name, href=f"{command_name(member)}.html") for member in members]
     rows = [
-        (link, *row[1:-1], _source(row[-1])) for link, row in zip(links, frame.itertuples(index=False), strict=True)
+        (link, *row[1:-1], source_links(row[-1]))
+        for link, row in zip(links, frame.itertuples(index=False), strict=True)
     ]
     return table(list(frame.columns), rows)
 

@@ -41,7 +41,7 @@ def teaching_pages(course: Path) -> Iterator[File]:
     for file in sorted((folder / "slides").glob("*.md")):
         text = file.read_text(encoding="utf-8")
         entries.append((f"slides/{file.stem}.html", title_of(text, file)))
-        yield page(*entries[-1], element("div", *_slides(BETWEEN.split(text), exporter), TURN, class_="slides"))
+        yield page(*entries[-1], element("div", *slides(BETWEEN.split(text), exporter), TURN, class_="slides"))
     for name, language in SHEETS.items():
         file = folder / f"{name}.md"
         if file.is_file():
@@ -55,17 +55,15 @@ def teaching_pages(course: Path) -> Iterator[File]:
     yield page("teaching.html", "Teach", element("h1", "Slides and cheat sheets"), element("p", HOW), *links)
 
 
-def _slides(texts: Sequence[str], exporter: Exporter) -> Iterator[Markup]:
+def slides(texts: Sequence[str], exporter: Exporter) -> Iterator[Markup]:
+    """Return each text as a slide, with its explorers and its number."""
     for place, text in enumerate(texts, 1):
+        parts, end = [], 0
+        for match in EXPLORER.finditer(text):
+            parts.append(Markup(exporter.markdown(text[end : match.start()])))
+            parts.append(element("figure", pages.live(match["name"], "../"), aria_label=match["words"]))
+            end = match.end()
+        parts.append(Markup(exporter.markdown(text[end:])))
         number = f"{place} / {len(texts)}"
-        parts = (*_parts(text, exporter), element("p", number, class_="number", aria_hidden="true"))
+        parts.append(element("p", number, class_="number", aria_hidden="true"))
         yield element("section", *parts, class_="slide", tabindex="-1", aria_label=number)
-
-
-def _parts(slide: str, exporter: Exporter) -> Iterator[Markup]:
-    at = 0
-    for match in EXPLORER.finditer(slide):
-        yield Markup(exporter.markdown(slide[at : match.start()]))
-        yield element("figure", pages.live(match["name"], "../"), aria_label=match["words"])
-        at = match.end()
-    yield Markup(exporter.markdown(slide[at:]))

@@ -33,9 +33,11 @@ def verdicts_page(course: Path, reading: Markup) -> File:
     frames = {claim: read_trials(file) for claim, file in files.items() if file.is_file()}
     cards = [(claim, claim.effects(frame), claim.numbers(frame)) for claim, frame in frames.items()]
     outcomes = [effect.outcome for _, effects, _ in cards for effect in effects if effect.kind == MEASURED]
-    choices = [_choice("all", f"all {len(outcomes)} measured parts", checked="")]
+    choices = [outcome_choice("all", f"all {len(outcomes)} measured parts", checked="")]
     for outcome, (_, word) in SIGNS.items():
-        choices.append(_choice(word, _word(outcome, outcomes.count(outcome)), class_=_class(outcome)))
+        choices.append(
+            outcome_choice(word, outcome_word(outcome, outcomes.count(outcome)), class_=outcome_class(outcome))
+        )
     legend = element("legend", "Show claims with a part that was", class_="quiet")
     return page(
         "course/experiments/verdicts.html",
@@ -43,47 +45,52 @@ def verdicts_page(course: Path, reading: Markup) -> File:
         element("h1", TITLE),
         element("fieldset", legend, *choices, class_="outcomes"),
         element("details", element("summary", "What the words mean, and how many seeds"), reading),
-        element("div", *(_card(*card) for card in cards), class_="verdicts"),
+        element("div", *(claim_card(*card) for card in cards), class_="verdicts"),
     )
 
 
-def _class(outcome: str) -> str:
+def outcome_class(outcome: str) -> str:
     """Return the class that gives an outcome its colour."""
     return SIGNS[outcome][1].replace(" ", "-")
 
 
-def _word(outcome: str, count: int | str = "") -> str:
+def outcome_word(outcome: str, count: int | str = "") -> str:
     sign, word = SIGNS[outcome]
     return f"{sign} {count} {word}" if count else f"{sign} {word}"
 
 
-def _choice(value: str, words: str, *, class_: str = "", **attributes: str) -> Markup:
+def outcome_choice(value: str, words: str, *, class_: str = "", **attributes: str) -> Markup:
     radio = element("input", type="radio", name="outcome", value=value, **attributes)
     return element("label", radio, words, class_=class_)
 
 
-def _card(claim: Claim, effects: list[Effect], numbers: list[str]) -> Markup:
+def claim_card(claim: Claim, effects: list[Effect], numbers: list[str]) -> Markup:
     """Return a claim, folded; its name, to which lessons link, stands inside, and a browser that is sent there unfolds it."""
     measured = [effect for effect in effects if effect.kind == MEASURED]
     count = Counter(effect.outcome for effect in measured)
     strip = [
-        element("span", _word(outcome, count[outcome]), class_=_class(outcome), style=f"flex-grow:{count[outcome]}")
+        element(
+            "span",
+            outcome_word(outcome, count[outcome]),
+            class_=outcome_class(outcome),
+            style=f"flex-grow:{count[outcome]}",
+        )
         for outcome in SIGNS
         if outcome in count
     ] or [element("span", "nothing measured; arithmetic")]
     first = (measured or effects)[0]
-    effect = element("span", *_size(first), f" {first.words}", class_="effect")
+    effect = element("span", *effect_size(first), f" {first.words}", class_="effect")
     return element(
         "details",
         element("summary", element("h2", claim.says), element("span", *strip, class_="strip"), effect),
         element("p", f"Source: {claim.source}. ", element("code", f"rlviz experiment {claim.name}"), id=claim.name),
-        table(COLUMNS, [*map(_row, effects), *((NOT_TESTABLE, note, "", "", "") for note in claim.notes)]),
+        table(COLUMNS, [*map(effect_row, effects), *((NOT_TESTABLE, note, "", "", "") for note in claim.notes)]),
         element("ul", *(element("li", line) for line in numbers)) if numbers else "",
-        class_=" ".join(_class(outcome) for outcome in SIGNS if outcome in count),
+        class_=" ".join(outcome_class(outcome) for outcome in SIGNS if outcome in count),
     )
 
 
-def _size(effect: Effect) -> list[Markup | str]:
+def effect_size(effect: Effect) -> list[Markup | str]:
     known = effect.known
     if not known:
         return ["nothing to measure"]
@@ -91,15 +98,15 @@ def _size(effect: Effect) -> list[Markup | str]:
     return [element("b", f"{effect.mean:+.3g}"), seeds]
 
 
-def _row(effect: Effect) -> tuple[object, ...]:
-    size = element("span", *_size(effect))
+def effect_row(effect: Effect) -> tuple[object, ...]:
+    size = element("span", *effect_size(effect))
     if effect.kind != MEASURED:
         return effect.outcome, effect.words, "", size, ""
-    outcome = element("span", _word(effect.outcome), class_=_class(effect.outcome))
-    return outcome, effect.words, _spread(effect), size, f"{effect.smallest:g}"
+    outcome = element("span", outcome_word(effect.outcome), class_=outcome_class(effect.outcome))
+    return outcome, effect.words, spread_drawing(effect), size, f"{effect.smallest:g}"
 
 
-def _spread(effect: Effect) -> Markup:
+def spread_drawing(effect: Effect) -> Markup:
     """Return an effect drawn: 0, what is too small to matter, the mean ± 2 standard errors, and a dot a seed."""
     known, band, smallest = effect.known, effect.interval, effect.smallest
     ends = [*known, *(end for end in (band.low, band.high) if not math.isnan(end)), -smallest, smallest]
@@ -115,6 +122,6 @@ def _spread(effect: Effect) -> Markup:
         element("line", x1=x(band.low), x2=x(band.high), y1=10, y2=10) if len(known) > 1 else "",
         *(element("circle", cx=x(value), cy=10, r=3.5) for value in known),
         viewBox=f"0 0 {WIDTH} 20",
-        class_=f"spread {_class(effect.outcome)}",
+        class_=f"spread {outcome_class(effect.outcome)}",
         aria_hidden="true",
     )
