@@ -18,15 +18,11 @@ function answer({ rows, outputs, inputs }) {
   }
 }
 /** Run one program again and again, and a fresh one for every step beside it. */
-function steps({ program: rows, given: inputs, steps }) {
-  const shared = mapped(inputs, arrays);
-  const run = program(rows);
-  let before = {};
-  return steps.map(({ inputs, only, back = {} }) => {
-    const now = { ...mapped(inputs, (x) => shared[x] ?? x), ...mapped(back, (name) => before[name]) };
-    const copies = mapped(now, (x) => (typeof x === "object" ? { ...x, data: x.data.slice() } : x));
-    before = run(now, only);
-    return { count: run.count, again: mapped(before, plain), fresh: mapped(program(rows)(copies, only), plain) };
+function steps({ program: rows, arrays: named, steps }) {
+  const shared = mapped(named, arrays), run = program(rows);
+  return steps.map(({ inputs, only }) => {
+    const now = mapped(inputs, (x) => shared[x] ?? x);
+    return { again: mapped(run(now, only), plain), count: run.count, fresh: mapped(program(rows)(now, only), plain) };
   });
 }
 const drawn = recipes.map(([recipe, sizes]) => plain(draws(recipe, sizes)));
