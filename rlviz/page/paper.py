@@ -210,7 +210,7 @@ def draw_axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
         getattr(ax, f"{along}axis").set_minor_locator(NullLocator())
     words = names.words(axis.names) if axis.names else []
     many = 3 if along == "y" and panel.tall < LOW else 5
-    ticks = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many, is_integer=axis.whole)
+    ticks = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many, is_whole=axis.whole)
     slack = 1e-9 * (abs(low) + abs(high))
     ticks = [tick for tick in ticks if low - slack <= tick <= high + slack] if axis.ticks is not None else []
     labels = [words[round(tick) - 1] if words else formatted(tick, "g") for tick in ticks]
@@ -218,7 +218,7 @@ def draw_axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
     getattr(ax, f"set_{along}lim")(low, high)
 
 
-def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5, is_integer: bool = False) -> list[float]:
+def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5, is_whole: bool = False) -> list[float]:
     """Return round numbers on an axis, about so many, as a page has them; on a log axis powers of ten, or 1, 2, 5 of few."""
     if log:
         start, end = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
@@ -228,9 +228,9 @@ def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5, is_in
         ticks = [float(f"{k}e{power}") for power in powers for k in ((1, 2, 5) if few else (1,))]
         return [tick for tick in ticks if low * 0.999999 <= tick <= high * 1.000001]
     raw = (high - low) / many
-    power = 10.0 ** max(math.floor(math.log10(raw)), 0 if is_integer else -math.inf)
+    power = 10.0 ** max(math.floor(math.log10(raw)), 0 if is_whole else -math.inf)
     steps = (k * power for k in (1, 2, 2.5, 5, 10))
-    step = next(size for size in steps if size >= raw * 0.999 and not (is_integer and size % 1))
+    step = next(size for size in steps if size >= raw * 0.999 and not (is_whole and size % 1))
     multiples = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     return [float(f"{multiple * step:.12g}") for multiple in multiples]
 

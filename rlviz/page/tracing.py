@@ -128,6 +128,7 @@ def repeated(
     In a program the round stands once, however often it runs; the state keeps its first shape. in_slices: a page may draw before
     all rounds are done, with NaN for the missing ones: for a long loop, such as a training.
     """
+    # While it is recorded, the step runs once, between the two marks of a loop.
     if get_proxy_mode() is not None:
         start = torch.ops.rlviz.loop_start(state)
         return torch.ops.rlviz.loop(start, *step(start), times, in_slices)
@@ -166,6 +167,7 @@ def trace(
         keys[:] = list(outputs)
         return tuple(outputs.values())
 
+    # Free sizes are symbols while it is recorded, and rows of the program afterwards.
     how: dict[str, Any] = {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if free else {}
     # One tensor that stands for two examples would become one input.
     separate = [value.clone() for value in examples.values()]
@@ -177,6 +179,7 @@ def trace(
     except Exception as error:  # a rule of one's own can do anything, and torch says so in many ways
         reason = str(error).split("\n")[0][:160]
         raise CannotTrace(f"{type(error).__name__}: {reason}") from error
+    # A gradient leaves rows behind that no output needs.
     graph.graph.eliminate_dead_code()
     return _Rows(graph, list(examples)).program(keys)
 
@@ -246,6 +249,7 @@ class _Rows:
     def _row(self, node: Any, name: str) -> Any:
         if name in ALIASES:
             return self.row_of[node.args[0]]
+        # A page would draw other numbers at every move; recipes (`Draws`) are inputs that stay.
         if name.startswith(RANDOM):
             raise CannotTrace("random numbers are drawn inside: they must be an input")
         arguments = [self._argument(argument) for argument in node.args]
