@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlviz.page.widget import fragment, pack, page
+from tests.browser.cells import wait_until
 from tests.pictures.test_pictures import IDEAS, WHOLE_RUNS, given_of
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def test_a_picture_fits_a_phone_and_all_that_moves_in_it_moves_and_stands_in_the
     root: Locator, window: Page, name: str
 ) -> None:
     window.set_viewport_size({"width": 380, "height": 800})
-    window.wait_for_timeout(100)  # it takes its new width in the next frame
+    wait_until(window, lambda: window.evaluate("document.documentElement.scrollWidth") <= 380, "its new width")
     assert root.evaluate(OUTSIDE) == {"scrolled": 0, "found": []}
     for scheme, is_dark in (("dark", True), ("light", False)):
         window.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
