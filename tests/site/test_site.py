@@ -73,6 +73,11 @@ class Links(HTMLParser):
             self.loaded += [values[name] for name in ("src", "href") if values.get(name)]
 
 
+@pytest.fixture(scope="module")
+def site_links(site):
+    return read_pages(site)
+
+
 def read_pages(folder):
     """Return page → what it links to, loads and names, for all pages of a folder."""
     return {file: Links(file.read_text(encoding="utf-8")) for file in folder.rglob("*.html")}
@@ -95,19 +100,18 @@ def dead_links(folder, read):
     return dead
 
 
-def test_every_internal_link_and_every_address_of_the_search_is_alive(site, course, monkeypatch):
+def test_every_internal_link_and_every_address_of_the_search_is_alive(site, site_links, course, monkeypatch):
     """Those of the course's own texts: see test_the_real_course_has_no_dead_link."""
-    assert dead_links(site, read_pages(site)) == []
+    assert dead_links(site, site_links) == []
     monkeypatch.setattr(pages, "EXPLORERS", ("clip", "aggregation"))
     paths = {entry.path for entry in entries(course)}
     assert paths >= {"course/01_first.html", "explorers/clip.html", "algorithms/dr-grpo.html"}
     assert [path for path in paths if not (site / path).is_file()] == []
 
 
-def test_no_page_loads_anything_from_elsewhere(site):
-    for file in site.rglob("*.html"):
+def test_no_page_loads_anything_from_elsewhere(site, site_links):
+    for file, links in site_links.items():
         text = file.read_text(encoding="utf-8")
-        links = Links(text)
         assert not [one for one in links.loaded if urlsplit(one).scheme not in ("", "data")], file
         assert not links.handlers
         policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
