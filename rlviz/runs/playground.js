@@ -268,7 +268,7 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
 // ------------------------------------------------------------------------------------------------------------------- the whole
 
 /**
- * Put the playground into `root`. given: what playground.py's `given` tells. load(part) promises a part: "programs", which are
+ * Put the playground into `root`. payload: what `given` of playground.py returns. load(part) promises a part: "programs", which are
  * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. player(home, name), where recorded runs
  * are offered, shows one there. waits: what is said until Train is pressed, and nothing loaded before; "": it trains at once. Returns what `rlviz.run` is to a page.
  */

@@ -75,7 +75,7 @@ def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
     until(page, f"rlviz.run.step > {step} + 1")
     steps = [record["step"] for record in page.evaluate("rlviz.run.records")]
     assert steps == list(range(1, len(steps) + 1))
-    page.get_by_label("beside").select_option("DAPO")
+    page.get_by_label("beside", exact=True).select_option("DAPO")
     until(page, "rlviz.run.settings.beside === 'DAPO' && rlviz.run.step >= 2")
     labels = page.locator(".play-repeat .rlviz-direct")
     assert {"GRPO", "DAPO", "before"} <= set(labels.all_text_contents())
