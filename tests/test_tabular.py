@@ -297,7 +297,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
 
 def test_clip_fractions_are_the_same_when_they_are_read_often(monkeypatch):
     rarely = train_table(DCPO, TASK, **PAIRS)
-    monkeypatch.setattr("rlviz.tabular.MOST_UNREAD", 1)
+    monkeypatch.setattr("rlviz.tabular.MOST_UNCOUNTED", 1)
     assert same(rarely, train_table(DCPO, TASK, **PAIRS))
 
 

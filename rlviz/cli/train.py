@@ -26,7 +26,7 @@ from rlviz.cli.options import (
     without_usual_kl,
 )
 from rlviz.cli.terminal import console, exit_after, notes, plain, plain_lines, say
-from rlviz.imports import import_for_good
+from rlviz.imports import import_without_gc
 from rlviz.settings import (
     REWARDS,
     ROLLOUTS,
@@ -193,7 +193,7 @@ def train(
     Ctrl-C (or SIGTERM, or a closed terminal) stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
     with console.status("Loading"):
-        import_for_good("rlviz.training.start")
+        import_without_gc("rlviz.training.start")
         if resume is not None:
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule"))
             run = _resumed(resume, settings.get("steps"), device, rule)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlviz.training import RunFolder, resume
-from rlviz.training.state import State, saved
+from rlviz.training.state import State, checkpoint_data
 from tests.training.runs import PAIRS, RUNS, begin, groups, numbers
 
 # Rows without anything of their own that one step hands to the next stand in test_golden.py alone; LoRA in test_adapters.py
@@ -51,7 +51,7 @@ def weights(run):
 
 def same(a, b):
     """Return whether two runs hand the same to their next step."""
-    (tensors, values), (others, other_values) = (saved(run.state, run.settings) for run in (a, b))
+    (tensors, values), (others, other_values) = (checkpoint_data(run.state, run.settings) for run in (a, b))
     values, other_values = ({k: v for k, v in each.items() if k != "train_seconds"} for each in (values, other_values))
     return (
         values == other_values
@@ -114,7 +114,7 @@ def test_a_checkpoint_holds_what_a_step_moved(name, whole):
     """Whatever differs from a run that begins is in the checkpoint, or is the policy, whose folder it is."""
     run, _ = whole(name)
     fresh = begun(name)
-    tensors, values = saved(run.state, run.settings)
+    tensors, values = checkpoint_data(run.state, run.settings)
     names = {"policy": "optimizers", "critic_optimizer": "optimizers", "sampler": "past", "beta": "algorithm"}
     kept = {names.get(key.partition(".")[0], key.partition(".")[0]) for key in (*tensors, *values)}
     kept |= {"policy", "sampler"}  # which samples with weights of the past

@@ -40,7 +40,7 @@ def hooked():
 
 def logp_under(policy, samples, temperature=1.0):
     with torch.no_grad():
-        return token_logp(response_logits(policy, **samples.place), samples.tokens, temperature=temperature)
+        return token_logp(response_logits(policy, **samples.model_inputs), samples.tokens, temperature=temperature)
 
 
 def same(a, b, mask, atol=1e-5):
@@ -86,7 +86,7 @@ def test_a_sampler_of_its_own_that_keeps_the_likeliest_tokens_drew_with_more_tha
     policy, samples = load_policy("chain", device="cpu"), rollout.samples
     same(rollout.old_logp, logp_under(policy, samples), samples.mask)
     with torch.no_grad():
-        probabilities = (response_logits(policy, **samples.place) / 1.5).softmax(-1)
+        probabilities = (response_logits(policy, **samples.model_inputs) / 1.5).softmax(-1)
     masses = []
     for place in samples.mask.nonzero().tolist():
         row, token = probabilities[tuple(place)].tolist(), int(samples.tokens[tuple(place)])

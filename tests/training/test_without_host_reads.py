@@ -101,7 +101,7 @@ class TestAsOnAGpu:
             for module in (host, base):
                 monkeypatch.setattr(module, "waits", lambda device, waits=waits: waits)
             policy.model.zero_grad()
-            logp = token_logp(response_logits(policy, **samples.place), samples.tokens)[samples.mask]
+            logp = token_logp(response_logits(policy, **samples.model_inputs), samples.tokens)[samples.mask]
             logp.sum().backward()
             found.append([logp, *(weight.grad.clone() for weight in policy.model.parameters())])
         for here, there in zip(*found, strict=True):
@@ -171,7 +171,7 @@ def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_rememb
     run = train(load_policy("chain", device="cpu"), Chain(), PPO, settings)
     next(run)
     models = {"policy": run.policy.model, "critic": run.state.critic}
-    rollout, descend = run.collect(), step.descend
+    rollout, optimizer_step = run.collect(), step.optimizer_step
 
     def tensors():
         state = [v for o in run.state.optimizers for s in o.state.values() for v in s.values()]
@@ -181,10 +181,10 @@ def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_rememb
         before = [tensor.detach().clone() for tensor in tensors()]
         next(models[spoiled].parameters()).grad[0] = float("inf")
         try:
-            return descend(state, settings, loss)
+            return optimizer_step(state, settings, loss)
         finally:
             assert all(torch.equal(a, b) for a, b in zip(before, tensors(), strict=True))
 
-    monkeypatch.setattr(step, "descend", spoiling)
+    monkeypatch.setattr(step, "optimizer_step", spoiling)
     with pytest.raises(FloatingPointError, match="gradient"):
         run.update(rollout)
