@@ -85,12 +85,6 @@ def test_steps_end_inside_longer_tokens_too():
     assert ends[0, 0].tolist() == [True, True, True, False, True]
 
 
-def test_a_run_with_rewards_of_steps_learns():
-    settings = replace(SHORT, num_prompts=32, group_size=8, steps=20, evaluate_every=20, lr=3e-4)
-    *_, last = start(STEPWISE, settings)
-    assert last.held_out_accuracy > 0.65
-
-
 def test_agreement_by_hand():
     correct = torch.tensor([[1.0, 0, 0], [1, 1, 1]])
     # one right, two wrong: 2 > 1 in order, 2 = 2 half; the second group has no wrong one
@@ -167,7 +161,7 @@ class TestLearnedReward:
         from rlviz.training import step
 
         seeds = []
-        monkeypatch.setattr(step, "refresh", lambda *given, seed: seeds.append(seed))
+        monkeypatch.setattr(step, "refresh", lambda *args, seed: seeds.append(seed))
         list(start(settings=replace(SHORT, steps=3, refresh_reward_every=1), reward_model=learned.model))
         assert len(set(seeds)) == 3
 
