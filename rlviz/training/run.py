@@ -56,6 +56,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         self.state, self.start, self.task, self.folder = state, start, task, folder
         self.settings: Any = settings
         self.path = paths.path_of(state.policy.weights)
+        self.evaluated: tuple[int, float] | None = None  # the step of the last evaluation, and its accuracy
         self._saved: int | None = None  # the step of the last checkpoint
         self._is_between_steps = True
         self._unsaved_seconds = 0.0  # of work since the last checkpoint
@@ -124,11 +125,10 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         evaluated = every and (self.step % every == 0 or self.step == self.settings.steps)
         if self.evaluation_is_due is not None:
             evaluated = self.evaluation_is_due({**learned, "seconds": seconds})
-        accuracy = (
-            evaluate(self.policy, self.task, max_new_tokens=self.settings.max_new_tokens).accuracy
-            if evaluated
-            else None
-        )
+        accuracy = None
+        if evaluated:
+            accuracy = evaluate(self.policy, self.task, max_new_tokens=self.settings.max_new_tokens).accuracy
+            self.evaluated = self.step, accuracy
         record = self.kind(
             **learned,
             step=self.step,
@@ -275,12 +275,16 @@ def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
     Accuracy is sampled at temperature 1, greedy_accuracy is not sampled; before is that of the policy from which the run
     started, on the same prompts and random numbers.
     """
-    longest = run.settings.max_new_tokens
-    accuracies = {
-        f"{kind}_{when}": evaluate(policy, run.task, max_new_tokens=longest, temperature=temperature).accuracy
-        for when, policy in (("before", run.start), ("after", run.policy))
-        for kind, temperature in (("accuracy", 1.0), ("greedy_accuracy", 0.0))
-    }
+    accuracies = {}
+    for when, policy in (("before", run.start), ("after", run.policy)):
+        for name, temperature in (("accuracy", 1.0), ("greedy_accuracy", 0.0)):
+            if (name, when) == ("accuracy", "after") and run.evaluated is not None and run.evaluated[0] == run.step:
+                accuracies["accuracy_after"] = run.evaluated[
+                    1
+                ]  # the last step's, on the same prompts and random numbers
+                continue
+            result = evaluate(policy, run.task, max_new_tokens=run.settings.max_new_tokens, temperature=temperature)
+            accuracies[f"{name}_{when}"] = result.accuracy
     summary = accuracies | run.totals | {"finished": run.step >= run.settings.steps, "seed": run.settings.seed}
     if run.folder is not None:
         with run.folder.writing():
