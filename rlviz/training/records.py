@@ -41,7 +41,7 @@ def record_fields(
     entered = rollout.rewards.numel() * updates.count / settings.minibatches
     fields |= {"beta": state.algorithm.beta, "rows_used": updates.rows / entered}
     if rollout.old_values is not None and rollout.returns is not None:
-        fields["value_loss"] = updates.value_loss
+        fields["value_loss"] = updates.value_loss / updates.count
         fields["explained_variance"] = explained_variance(rollout.old_values, rollout.returns, rollout.mask)
     if state.reward_model is not None:
         fields["reward_agreement"] = agreement(rollout.sampled.outcomes, rollout.sampled.correct)
