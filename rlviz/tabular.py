@@ -120,6 +120,12 @@ class TableTokens(NamedTuple):
         """Return the tokens with every tensor changed by the same function."""
         return TableTokens(*map(change, self))
 
+    def as_minibatch(self, weights: Tensor, chosen: Tensor | None) -> Minibatch:
+        """Return the tokens as the loss reads them; chosen: those that the surrogate chooses, both [R, N, T]."""
+        shape = (-1, 1, self.mask.shape[-1])
+        batch = Batch(*(v.reshape(shape) for v in (self.old_logp, self.advantages, self.mask, self.ref_logp, weights)))
+        return Minibatch(self.entries, self.mask, replace(batch, chosen=None if chosen is None else chosen.view(shape)))
+
 
 class Minibatch(NamedTuple):
     """Tokens of one update: entries and mask [R, N, T], and the batch that the loss reads, in groups of one [R · N, 1, T]."""
@@ -280,9 +286,10 @@ class TableRule:
         """
         groups = [rewards, *(values.unflatten(1, rewards.shape[1:]) for values in tokens)]
         if self.is_joint:
-            advantages, history = self._judge_jointly(*groups, history=history)
+            advantages, after = self._judge_jointly(*groups, history=history)
+            history = history if after is None else after
         elif self.is_vmapped:
-            advantages = self._judge_by_vmap(*groups)
+            advantages, _ = self._judge_by_vmap(*groups)
         else:
             parts = []
             for r, table in enumerate(zip(*groups, strict=True)):
@@ -296,15 +303,13 @@ class TableRule:
 
     def weigh_by_use(self, rollout: TableRollout) -> Minibatch:
         """Return the whole rollout as a minibatch of one token mean, in which a group counts as often as it is selected."""
-        entries, old_logp, advantages, mask, ref_logp = rollout.tokens
+        tokens, chosen = rollout.tokens, None
         uses = self.algorithm.uses(rollout.rewards).unsqueeze(-1).expand(rollout.rewards.shape)
-        uses = uses.flatten(1).unsqueeze(-1).expand(entries.shape)
+        uses = uses.flatten(1).unsqueeze(-1).expand(tokens.entries.shape)
         weights = uses / uses.sum((1, 2), keepdim=True).clamp(min=1e-9)
-        chosen, shape = None, (-1, 1, entries.shape[-1])
         if self.algorithm.can.choose is not None:
-            chosen = torch.vmap(self.algorithm.can.choose)(advantages, old_logp, mask).reshape(shape)
-        columns = (values.reshape(shape) for values in (old_logp, advantages, mask, ref_logp, weights))
-        return Minibatch(entries, mask, replace(Batch(*columns), chosen=chosen))
+            chosen = torch.vmap(self.algorithm.can.choose)(tokens.advantages, tokens.old_logp, tokens.mask)
+        return tokens.as_minibatch(weights, chosen)
 
     def _judge(
         self,
@@ -329,14 +334,11 @@ class TableRule:
             well_formed=everything,
         )
 
-    def _judge_jointly(
-        self, *groups: Tensor, history: PromptHistory | None = None
-    ) -> tuple[Tensor, PromptHistory | None]:
-        advantages, after = self._judge(*(values.flatten(0, 1) for values in groups), history=history)
-        return advantages, history if after is None else after
+    def _judge_jointly(self, *groups: Tensor, history: PromptHistory | None = None) -> Any:
+        return self._judge(*(values.flatten(0, 1) for values in groups), history=history)
 
-    def _judge_by_vmap(self, *groups: Tensor) -> Tensor:
-        return torch.vmap(lambda *table: self._judge(*table)[0])(*groups)
+    def _judge_by_vmap(self, *groups: Tensor) -> Any:
+        return torch.vmap(lambda *table: self._judge(*table)[0])(*groups), None
 
     def _agrees(self, judge: Callable[..., Any], size: int, positions: int) -> bool:
         """Return whether this way of computing advantages gives those of each table alone, on groups of so many responses.
@@ -351,10 +353,9 @@ class TableRule:
         groups = [rewards, *logps, *([-logps[0]] if self.needs_old_entropy else [])]
         alone = torch.stack([self._judge(*table)[0] for table in zip(*groups, strict=True)])
         try:
-            together = judge(*groups)
+            together, _ = judge(*groups)
         except RuntimeError:
             return False
-        together = together[0] if isinstance(together, tuple) else together
         return torch.allclose(together.view(alone.shape), alone, rtol=1e-9, atol=1e-12)
 
 
@@ -539,19 +540,17 @@ class _Schedule:
 
     def _weigh(self, tokens: TableTokens) -> Minibatch:
         """Return the tokens as a minibatch; weights are those of the algorithm's aggregation, in each replica by itself."""
-        entries, old_logp, advantages, mask, ref_logp = tokens
-        count, positions = mask.shape[1:]
+        count, positions = tokens.mask.shape[1:]
         if count not in self.weights:  # a token's weight where 0, 1, … `count` of the rows hold a response
             masks = torch.ones(count + 1, count).tril(-1).bool().unsqueeze(-1).expand(-1, -1, positions)
             shares = [self.algorithm.aggregate(mask.unsqueeze(1)) for mask in masks]
             self.weights[count] = torch.stack([by_row[:1].sum((0, 1)) for by_row in shares])
-        weights = self.weights[count][mask[..., 0].sum(1)].unsqueeze(1) * mask
-        chosen, shape = None, (-1, 1, positions)
+        weights = self.weights[count][tokens.mask[..., 0].sum(1)].unsqueeze(1) * tokens.mask
+        chosen = None
         if self.algorithm.can.choose is not None:
-            tables = zip(advantages, old_logp, mask, strict=True)
-            chosen = torch.stack([self.algorithm.can.choose(*table) for table in tables]).reshape(shape)
-        columns = (values.reshape(shape) for values in (old_logp, advantages, mask, ref_logp, weights))
-        return Minibatch(entries, mask, replace(Batch(*columns), chosen=chosen))
+            tables = zip(tokens.advantages, tokens.old_logp, tokens.mask, strict=True)
+            chosen = torch.stack([self.algorithm.can.choose(*table) for table in tables])
+        return tokens.as_minibatch(weights, chosen)
 
 
 class _Clipping:

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from rlviz.algorithms import PPO, PPO_PENALTY
-from rlviz.algorithms.actor_critic import LEAST_BETA
 from rlviz.pieces.kl import ProportionalController
 from rlviz.training import TrainSettings, step, train
 from rlviz.training.records import explained_variance
@@ -196,11 +195,6 @@ def test_the_penalty_s_weight_waits_for_the_policy():
     betas = [record.beta for record in start(PPO_PENALTY.with_parameters(target=1e-9), settings)]
     beta = PPO_PENALTY.kl.beta
     assert betas == [beta, beta, beta, pytest.approx(2 * beta)]  # the third step is the first that moves the policy
-
-
-def test_a_weight_that_was_halved_for_ever_is_still_above_0():
-    run = start(PPO_PENALTY.with_parameters(beta=LEAST_BETA, target=10.0))
-    assert [next(run).beta for _ in range(3)] == [LEAST_BETA] * 3
 
 
 def test_a_controller_of_the_kl_to_the_reference_sees_that_kl():

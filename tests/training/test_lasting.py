@@ -157,16 +157,6 @@ def test_a_checkpoint_under_another_name_is_taken_where_a_kill_left_it(left, cop
     assert [path.name for path in copied.glob("checkpoint*")] == ["checkpoint"]
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_of_two_the_newer_is_taken_if_it_is_whole(is_whole, copied):
-    (copied / "checkpoint").rename(copied / "checkpoint.new")
-    older = Path(shutil.copytree(copied / "checkpoint.new", copied / "checkpoint.old")) / "training.json"
-    older.write_text(json.dumps(json.loads(older.read_text()) | {"step": 2}))
-    if not is_whole:
-        (copied / "checkpoint.new" / "training.json").unlink()
-    assert RunFolder.open_to_write(copied).load_state("cpu")[2]["step"] == (4 if is_whole else 2)
-
-
 def test_a_rename_that_fails_leaves_the_checkpoint_before(copied, monkeypatch):
     run, before, rename = resume(copied, steps=5, device="cpu"), weights(copied), Path.rename
 

@@ -67,20 +67,6 @@ def test_every_update_goes_through_the_experts_of_the_rollout(division):
             assert all(by_tokens[tuple(row[: place + 1])] == taken for place, taken in enumerate(row_experts))
 
 
-def weights_after(settings):
-    run = start(settings)
-    list(run)
-    return torch.cat([weight.flatten() for weight in run.policy.weights.parameters()]).detach()
-
-
-def test_micro_batches_and_recomputed_activations_change_nothing():
-    settings = replace(SHORT, lr=3e-4)
-    expected = weights_after(settings)
-    for same in ({"micro_batch_tokens": 60}, {"activations": "recomputed"}):
-        torch.testing.assert_close(weights_after(replace(settings, **same)), expected, rtol=1e-3, atol=2e-5)
-    assert not torch.allclose(weights_after(replace(settings, routing="free")), expected, rtol=1e-3, atol=2e-5)
-
-
 def test_a_record_tells_the_probabilities_that_the_loss_saw():
     run = start(replace(SHORT, steps=1, details_every=1, details_groups=6))
     policy = load_policy("chain-experts", device="cpu")
