@@ -1,4 +1,4 @@
-"""Importing much at once, in a process that is rlviz's own: a command."""
+"""An import of many modules at once, in a process that is a command of rlviz."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib import import_module
 from types import ModuleType
 
 
-def import_for_good(name: str) -> ModuleType:
-    """Import a module and what it needs, unseen by the search for garbage, which would walk through it all time and again.
+def import_without_gc(name: str) -> ModuleType:
+    """Import a module with the garbage collector off, which would walk through all of it time and again.
 
-    With torch that search takes a tenth of the seconds. All that is alive by then is kept for good, too.
+    With torch that takes a tenth of the seconds. All objects alive afterwards are frozen: never collected.
     """
     if name in sys.modules or not gc.isenabled():
         return import_module(name)

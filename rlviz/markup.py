@@ -57,8 +57,8 @@ def content_policy(scripts: Iterable[str], *, files: bool = False, trains: bool 
 
 def joined(*parts: object) -> Markup:
     """Return the parts after each other; what is no Markup is text, and escaped."""
-    html_of = (part if isinstance(part, Markup) else html.escape(str(part)) for part in parts)
-    return allow_scripts("".join(html_of), (one for part in parts for one in getattr(part, "scripts", ())))
+    escaped = (part if isinstance(part, Markup) else html.escape(str(part)) for part in parts)
+    return allow_scripts("".join(escaped), (script for part in parts for script in getattr(part, "scripts", ())))
 
 
 def element(tag: str, *parts: object, **attributes: object) -> Markup:
@@ -74,6 +74,6 @@ def element(tag: str, *parts: object, **attributes: object) -> Markup:
 
 def table(columns: Iterable[str], rows: Iterable[Markup], *, heading: str, style: str, caption: str = "") -> Markup:
     """Return a table of rows that `element` made, under columns whose headings have the style `heading`."""
-    said = element("caption", caption, style=CAPTION) if caption else ""
+    heading_line = element("caption", caption, style=CAPTION) if caption else ""
     head = element("tr", *(element("th", name, scope="col", style=heading) for name in columns))
-    return element("table", said, element("thead", head), element("tbody", *rows), style=style)
+    return element("table", heading_line, element("thead", head), element("tbody", *rows), style=style)

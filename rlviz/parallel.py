@@ -54,12 +54,12 @@ def _unreachable(on: str, error: Exception) -> ValueError:
     return ValueError(f"on: {where} ({getattr(error, 'strerror', None) or reason(error)})")
 
 
-def elsewhere(on: str) -> bool:
+def is_remote(on: str) -> bool:
     """Return whether an engine has cores of other machines, which are not known here."""
     return on.startswith("ray:")
 
 
-def in_this_process(on: str, jobs: int | None, tasks: int) -> bool:
+def runs_in_this_process(on: str, jobs: int | None, tasks: int) -> bool:
     """Return whether so many tasks are done here, one after the other, rather than by workers."""
     return tasks == 0 or (on == LOCAL and min(jobs or 1, tasks) == 1)
 
@@ -75,7 +75,7 @@ def run_on(
     this process's working folder, which the machines of a cluster must share.
     Raises what the work raises; ValueError for tasks that cannot be sent, RuntimeError where a worker dies.
     """
-    if in_this_process(on, jobs, len(tasks)):
+    if runs_in_this_process(on, jobs, len(tasks)):
         for task in tasks:
             yield from _reports(work, task)
         return

@@ -26,8 +26,8 @@ class Limits:
     @property
     def range(self) -> str:
         """The range in words, such as "at least 0 and below 1"; nothing where every number will do."""
-        told = [f"{words} {'2**63' if limit == SEEDS else limit}" for words, limit in self.limits.items()]
-        return " and ".join([*told, "finite"] if self.finite else told)
+        words = [f"{word} {'2**63' if limit == SEEDS else limit}" for word, limit in self.limits.items()]
+        return " and ".join([*words, "finite"] if self.finite else words)
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError, with parameter, value and range, for a number that is not in it."""
@@ -53,7 +53,7 @@ def within(default: T | Any = MISSING, *, reason: str = "", finite: bool = False
 
 def ranges(kind: Any) -> dict[str, Limits]:
     """Return name → range of the fields of a dataclass that declare one."""
-    return {each.name: each.metadata["range"] for each in fields(kind) if "range" in each.metadata}
+    return {f.name: f.metadata["range"] for f in fields(kind) if "range" in f.metadata}
 
 
 def check_ranges(instance: Any) -> None:

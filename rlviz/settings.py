@@ -41,27 +41,28 @@ class Declaration(Limits):
     with_critic: Any  # the default of algorithms that have a critic
     unset: str  # what a default of None stands for, in words
 
-    def said(self, of_pairs: Declaration | None = None) -> str:
-        """Return the line of help with the range and the defaults; of_pairs: the setting as runs on pairs have it too."""
+    def help_line(self, pair_setting: Declaration | None = None) -> str:
+        """Return the line of help with the range and the defaults; pair_setting: the same setting of runs on pairs."""
         default = self.unset if self.default is None else _short(self.default)
-        others = {"with a critic": self.with_critic, "of pairs": self.default if of_pairs is None else of_pairs.default}
-        elsewhere = [f"{where} {_short(other)}" for where, other in others.items() if other != self.default]
-        told = [self.range, "; ".join([f"default: {default}", *elsewhere])]
-        return f"{self.help} [{', '.join(filter(None, told))}]"
+        pair_default = self.default if pair_setting is None else pair_setting.default
+        others = {"with a critic": self.with_critic, "of pairs": pair_default}
+        defaults = [f"default: {default}"]
+        defaults += [f"{kind} {_short(other)}" for kind, other in others.items() if other != self.default]
+        return f"{self.help} [{', '.join(filter(None, [self.range, '; '.join(defaults)]))}]"
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError for a number that is not finite, too large, or out of the range; what is no number has no range."""
-        whole = isinstance(value, Integral)
-        if not (whole or isinstance(value, Real)):
+        is_integer = isinstance(value, Integral)
+        if not (is_integer or isinstance(value, Real)):
             return
-        if not whole and not math.isfinite(value):
+        if not is_integer and not math.isfinite(value):
             raise ValueError(f"{name} must be finite; got {value}")
-        if whole and "below" not in self.limits and value >= LARGEST:
+        if is_integer and "below" not in self.limits and value >= LARGEST:
             raise ValueError(f"{name} must be below {LARGEST:,}; got {shown(value)}")
         super().check(name, value)
 
 
-def _instead(name: str, known: Sequence[str]) -> str:
+def _known_names(name: str, known: Sequence[str]) -> str:
     return nearest(name[:LONGEST], known).strip() or f"it has {cut(', '.join(known), MOST_NAMED)}"
 
 
@@ -94,7 +95,7 @@ def setting(
 
 def declarations(kind: type[Any]) -> dict[str, Declaration]:
     """Return name → declaration of the settings of a dataclass."""
-    return {each.name: each.metadata["setting"] for each in fields(kind)}
+    return {f.name: f.metadata["setting"] for f in fields(kind)}
 
 
 def check_settings(settings: Any) -> None:
@@ -106,7 +107,7 @@ def check_settings(settings: Any) -> None:
 
 def documented(kind: type[T]) -> type[T]:
     """Add the settings of a dataclass to its docstring, a line each."""
-    lines = (f"{name}: {declaration.said()}" for name, declaration in declarations(kind).items())
+    lines = (f"{name}: {declaration.help_line()}" for name, declaration in declarations(kind).items())
     kind.__doc__ = "\n".join([cleandoc(kind.__doc__ or ""), "", *lines])
     return kind
 
@@ -136,11 +137,11 @@ class RunSettings:
     evaluate_every: int = setting(20, "Steps between evaluations on held-out prompts; 0: never.", RECORDS, at_least=0)
     checkpoint_every: int = setting(0, "Steps between saved states; 0: only as time asks for.", RECORDS, at_least=0)
 
-    def __new__(cls: type[S], *values: Any, **given: Any) -> S:
+    def __new__(cls: type[S], *values: Any, **named: Any) -> S:
         known = list(declarations(cls))
-        for name in given:
+        for name in named:
             if name not in known:
-                raise TypeError(f"{cls.__name__} has no setting {name!r}; {_instead(name, known)}")
+                raise TypeError(f"{cls.__name__} has no setting {name!r}; {_known_names(name, known)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -278,9 +279,9 @@ def settings_from(saved: Mapping[str, Any]) -> Settings:
     return kind(**saved)
 
 
-def check_names(kind: type[Settings], given: Iterable[str], whose: str) -> None:
+def check_names(kind: type[Settings], names: Iterable[str], whose: str) -> None:
     """Raise ValueError for a name that is no setting of this kind, with the nearest ones."""
     known = list(declarations(kind))
-    for name in given:
+    for name in names:
         if name not in known:
-            raise ValueError(f"{cut(name)} is no setting {whose}; {_instead(name, known)}")
+            raise ValueError(f"{cut(name)} is no setting {whose}; {_known_names(name, known)}")

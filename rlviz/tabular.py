@@ -1,18 +1,20 @@
-"""A whole training run in a fraction of a second: the policy is a table of logits, the loss is the algorithm's own.
+"""Training on a table of logits: the same step as a language model's, a whole run in a fraction of a second.
 
-A response is one action at each of T positions; it is right when it is right at every position. Replicas are independent
-runs side by side in one tensor. Updates are plain gradient ascent on the logits, so a learning rate means what it says.
+`table_step` is one step, sample → grade → advantages → updates, by the algorithm's own objective. It is a pure function that a
+page can trace: pictures train with it, too. `train_table` is a run of such steps. A response is one action at each of T
+positions. Replicas are independent runs side by side in one tensor, R tables [R, P, T, A] of P prompts and A actions. Updates
+are plain gradient ascent on the logits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
-from reprlib import repr  # of what may be long
-from typing import Any
+from reprlib import repr  # shortens long lists
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,32 +32,16 @@ from small_models.checks import check_at_least, check_number, check_seed
 from small_models.memory import check_fits
 
 Array = NDArray[np.float64]
-SURROGATE_MAY_ASK = CALLS["surrogate"][1]
-COLDEST = 1e-6  # below it, a step's length, lr / temperature², leaves the numbers that a computer has
-MOST_UNREAD = 500_000  # tokens whose clipping is not counted yet
-
-
-def _are_numbers(values: object) -> bool:
-    return isinstance(values, Sequence) and all(isinstance(value, Real) for value in values)
-
-
-def _check_probabilities(name: str, values: object, count: int) -> None:
-    """Raise ValueError, naming the argument, unless the values are probabilities of so many actions."""
-    of_numbers: Any = values if _are_numbers(values) else ()
-    if (
-        len(of_numbers) != count
-        or not all(0 < p < 1 for p in of_numbers)
-        or not math.isclose(sum(of_numbers), 1, abs_tol=1e-6)
-    ):
-        raise ValueError(f"{name} must be {count} probabilities above 0 that add up to 1; got {repr(values)}")
+COLDEST = 1e-6  # below this temperature the length of a step, lr / temperature², overflows
+MOST_UNCOUNTED = 500_000  # tokens whose clipping waits to be counted
 
 
 @dataclass(frozen=True)
 class TableTask:
-    """What there is to learn. success: the probability that each action is right, 0 to 1.
+    """A task for a table; a response is right when its actions are right at all positions.
 
-    prompts, positions: rows of the table. start: the actions' probabilities before training, uniform if None; or for each prompt
-    its own, so that some prompts are harder than others.
+    success: the probability that each action is right, 0 to 1. prompts, positions: rows of the table. start: the actions'
+    probabilities before training, uniform if None; or a tuple of them for each prompt, so that prompts differ in difficulty.
     Raises ValueError for probabilities outside [0, 1], a start that does not add up to 1, or fewer than two actions.
     """
 
@@ -75,15 +61,15 @@ class TableTask:
 
     @property
     def starts(self) -> tuple[tuple[float, ...], ...]:
-        """The actions' probabilities before training, of all prompts or of each."""
+        """The actions' probabilities before training, one tuple for all prompts or one for each prompt."""
         if self.start is None:
             return ((1 / len(self.success),) * len(self.success),)
-        own = isinstance(self.start, Sequence) and any(isinstance(row, list | tuple) for row in self.start)
-        return self.start if own else (self.start,)  # type: ignore[return-value]
+        is_nested = isinstance(self.start, Sequence) and any(isinstance(row, list | tuple) for row in self.start)
+        return self.start if is_nested else (self.start,)  # type: ignore[return-value]
 
 
 def good_actions(good: int = 3, actions: int = 20, *, positions: int = 1, prompts: int = 1) -> TableTask:
-    """Return a task in which the first `good` of `actions` are right, and a response must be right at every position."""
+    """Return a task in which the first `good` of `actions` are right."""
     if not 0 < good < actions:
         raise ValueError(
             f"good must be from 1 to {actions - 1}, so that something is right and something wrong; got {good}"
@@ -99,55 +85,281 @@ def rare_good_action(start: float = 0.008, *, right: float = 0.9, otherwise: flo
 
 
 def random_reward(actions: int = 20, *, positions: int = 1) -> TableTask:
-    """Return a task without anything to learn: every response is right with probability ½."""
+    """Return a task with nothing to learn: every response is right with probability ½."""
     return TableTask((0.5 ** (1 / positions),) * actions, positions=positions)
 
 
-@dataclass(frozen=True)
-class TableRun:
-    """What happened, replica by replica. R replicas, S steps.
+def _are_numbers(values: object) -> bool:
+    return isinstance(values, Sequence) and all(isinstance(value, Real) for value in values)
 
-    entropy, accuracy: [R, S + 1], before training and after each step; entropy in nats, mean over prompts and positions;
-    accuracy is exact, no sample. reward, clip_low, clip_high, clip_dual: [R, S]; clip fractions are shares of the tokens of
-    the step's updates. probabilities: [R, S + 1, prompts, positions, actions].
+
+def _check_probabilities(name: str, values: object, count: int) -> None:
+    """Raise ValueError, naming the argument, unless the values are probabilities of so many actions."""
+    numbers: Any = values if _are_numbers(values) else ()
+    sums_to_1 = math.isclose(sum(numbers), 1, abs_tol=1e-6)
+    if len(numbers) != count or not all(0 < p < 1 for p in numbers) or not sums_to_1:
+        raise ValueError(f"{name} must be {count} probabilities above 0 that add up to 1; got {repr(values)}")
+
+
+# --- one step ---
+
+
+class TableTokens(NamedTuple):
+    """Tokens of N responses in each of R tables, [R, N, T]; padding where `mask` is false.
+
+    entries: the token's place in its flattened table. The other fields are those of `Batch`.
     """
 
-    entropy: Array
-    accuracy: Array
-    reward: Array
-    clip_low: Array
-    clip_high: Array
-    clip_dual: Array
-    probabilities: Array
+    entries: Tensor
+    old_logp: Tensor
+    advantages: Tensor
+    mask: Tensor
+    ref_logp: Tensor
 
-    def entropy_at_accuracy(self, level: float) -> Array:
-        """Return each replica's entropy where its accuracy first is `level`, see `at_accuracy`: [R]."""
-        return at_accuracy(self.entropy, self.accuracy, level)
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> TableTokens:
+        """Return the tokens with every tensor changed by the same function."""
+        return TableTokens(*map(change, self))
 
-    def steps_to_accuracy(self, level: float) -> Array:
-        """Return each replica's number of steps until accuracy ≥ level, NaN where that never came: [R]."""
-        return steps_to(self.accuracy, level)
-
-
-def steps_to(accuracy: Array, level: float) -> Array:
-    """Return each replica's number of steps until accuracy, [R, S + 1], is at least `level`, NaN where that never came: [R]."""
-    reached = accuracy >= level
-    return np.where(reached.any(1), reached.argmax(1), np.nan)
+    def as_minibatch(self, weights: Tensor, chosen: Tensor | None) -> Minibatch:
+        """Return the tokens as the loss reads them; chosen: those that the surrogate chooses, both [R, N, T]."""
+        shape = (-1, 1, self.mask.shape[-1])
+        batch = Batch(*(v.reshape(shape) for v in (self.old_logp, self.advantages, self.mask, self.ref_logp, weights)))
+        return Minibatch(self.entries, self.mask, replace(batch, chosen=None if chosen is None else chosen.view(shape)))
 
 
-def at_accuracy(values: Array, accuracy: Array, level: float) -> Array:
-    """Return each replica's value where its accuracy first is `level`, on the straight line between two steps: [R] of [R, S + 1].
+class Minibatch(NamedTuple):
+    """Tokens of one update: entries and mask [R, N, T], and the batch that the loss reads, in groups of one [R · N, 1, T]."""
 
-    Without the line a faster learner is read further beyond the level, where entropy is lower, and passes for a greedier one.
-    NaN where the level is never reached; the value before training where accuracy begins above it.
+    entries: Tensor
+    mask: Tensor
+    batch: Batch
+
+
+class TableRollout(NamedTuple):
+    """Responses of a step. log_probs: before the updates. actions: [R, P, T, N]. rewards: [R, K, G]. history: after them."""
+
+    log_probs: Tensor
+    actions: Tensor
+    rewards: Tensor
+    tokens: TableTokens
+    history: PromptHistory | None
+
+
+Update = Callable[[Tensor, Minibatch], tuple[Tensor, TokenObjective]]
+
+
+def table_step(
+    rule: TableRule,
+    scaled: Tensor,
+    draws: Tensor,
+    *,
+    grade: Callable[[Tensor], Tensor],
+    reference: Tensor,
+    run_updates: Callable[[Update, Tensor, TableRollout], Tensor],
+    rate: float | Tensor,
+    history: PromptHistory | None = None,
+    objective: Callable[[Tensor, Batch], TokenObjective] | None = None,
+    entropy_weight: float | Tensor | None = None,
+) -> tuple[Tensor, TableRollout]:
+    """Return the logits after one step of training R tables, and the rollout that it learned from.
+
+    scaled: logits over temperature, [R, P, T, A]. draws: uniform in [0, 1), [R, P, T, N], one for each action. grade: maps
+    actions [R, P, T, N] to rewards [R, K, G]. reference: log π_ref, tables. run_updates: maps an update, logits and the rollout
+    to the logits after all updates; it forms the minibatches. rate: length of an update, learning rate / temperature².
+    history: of R · K prompts. objective: in place of the algorithm's own. entropy_weight: of an entropy bonus.
     """
-    first = steps_to(accuracy, level)
-    after = np.where(np.isfinite(first), first, 0).astype(int)
-    before, rows = np.maximum(after - 1, 0), np.arange(len(after))
-    low, high = accuracy[rows, before], accuracy[rows, after]
-    share = np.where(high > low, (level - low) / np.where(high > low, high - low, 1), 0)
-    there = values[rows, before] + share * (values[rows, after] - values[rows, before])
-    return np.where(np.isfinite(first), there, np.nan)
+    log_probs = torch.log_softmax(scaled, -1)
+    actions, entries = sample_actions(log_probs, draws)
+    rewards = grade(actions)
+
+    # Old log-probabilities are frozen here, before the first update: from the second update on the ratio leaves 1.
+    old_logp, ref_logp = at_entries(log_probs, entries), at_entries(reference, entries)
+    entropies = [entropy_at(log_probs, entries)] if rule.needs_old_entropy else []
+    # A group's advantages need all of its rewards, so they are computed on the whole rollout, before it is split.
+    advantages, history = rule.advantages(rewards, old_logp, ref_logp, *entropies, history=history)
+    mask = torch.ones(entries.shape, dtype=torch.bool)
+    tokens = TableTokens(entries, old_logp, advantages, mask, ref_logp)
+    rollout = TableRollout(log_probs, actions, rewards, tokens, history)
+
+    def update(scaled: Tensor, minibatch: Minibatch) -> tuple[Tensor, TokenObjective]:
+        """Ascend the objective of a minibatch once, each replica in its own table."""
+        gradient, value = table_gradient(
+            objective or rule.algorithm.objective, scaled, minibatch, rule.needs_entropy, entropy_weight
+        )
+        if isinstance(rate, Tensor):  # a control of a page
+            return scaled + rate * gradient, value
+        return torch.add(scaled, gradient, alpha=rate), value
+
+    return run_updates(update, scaled, rollout), rollout
+
+
+def sample_actions(log_probs: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the actions of tables at draws in [0, 1), both [R, P, T, N], and their entries in the tables, [R, P · N, T]."""
+    cdf = log_probs.exp().cumsum(-1)
+    actions = torch.searchsorted(cdf, draws * cdf[..., -1:]).clamp(max=cdf.shape[-1] - 1)
+    prompts, positions, count = log_probs.shape[1:]
+    row_starts = (torch.arange(prompts * positions) * count).view(prompts, positions, 1)
+    return actions, (actions + row_starts).transpose(2, 3).flatten(1, 2)
+
+
+def grade_by_luck(success: Tensor, luck: Tensor, actions: Tensor) -> Tensor:
+    """Return rewards [R, K, G], 1 where luck, uniform in [0, 1), is below the product of the actions' success."""
+    return (luck < success[actions].prod(2).view(luck.shape)).double()
+
+
+def at_entries(tables: Tensor, entries: Tensor) -> Tensor:
+    """Return the values of R tables at these entries, both [R, N, T]."""
+    return tables.flatten(1).gather(1, entries.flatten(1)).view(entries.shape)
+
+
+def entropy_at(log_probs: Tensor, entries: Tensor) -> Tensor:
+    """Return the entropies of the rows in which these entries stand, both [R, N, T]."""
+    entropies = entropy(log_probs).flatten(1)
+    return entropies.gather(1, entries.flatten(1) // log_probs.shape[-1]).view(entries.shape)
+
+
+def table_gradient(
+    objective: Callable[[Tensor, Batch], TokenObjective],
+    scaled: Tensor,
+    minibatch: Minibatch,
+    needs_entropy: bool,
+    entropy_weight: float | Tensor | None = None,
+) -> tuple[Tensor, TokenObjective]:
+    """Return ∂(Σ weights · J)/∂ scaled, [R, P, T, A], and the tokens' objective J; the gradient is 0 where J has none.
+
+    needs_entropy: whether J depends on the entropy of a token's distribution. entropy_weight: of an entropy bonus, weights · H.
+    """
+    log_probs, flat, weights = torch.log_softmax(scaled, -1), minibatch.entries.flatten(1), minibatch.batch.weights
+    assert weights is not None
+    logp = log_probs.flatten(1).gather(1, flat).view(weights.shape).detach().requires_grad_()
+    entropies: Tensor | None = None
+    if needs_entropy:
+        entropies = entropy_at(log_probs, minibatch.entries).view(weights.shape).detach().requires_grad_()
+    value = objective(logp, replace(minibatch.batch, entropy=entropies))
+    if not value.value.requires_grad:
+        return torch.zeros_like(scaled), value
+    by_logp, *by_entropy = torch.autograd.grad(
+        value.value, [logp] if entropies is None else [logp, entropies], weights, allow_unused=True
+    )
+    # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than all else
+    by_log_probs = torch.zeros_like(scaled).flatten(1).scatter_add(1, flat, by_logp.view(flat.shape)).view_as(scaled)
+    gradient = torch.addcmul(by_log_probs, log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
+    entropy_weights = [slope for slope in by_entropy if slope is not None]
+    entropy_weights += [] if entropy_weight is None else [entropy_weight * weights]
+    if entropy_weights:
+        z = scaled.detach().clone().requires_grad_()
+        by_token = entropy(torch.log_softmax(z, -1)).flatten(1).gather(1, flat // z.shape[-1])
+        bonus = by_token * torch.stack(entropy_weights).sum(0).reshape(flat.shape)
+        gradient = gradient + torch.autograd.grad(bonus.sum(), z)[0]
+    return gradient, value
+
+
+# --- advantages, each table by itself ---
+
+
+class TableRule:
+    """An algorithm applied to R tables side by side, none of which sees the rewards of another.
+
+    Where a group's advantages do not depend on other groups, one call serves all tables. Else each table needs a call: one by
+    vmap where the piece allows it (a branch on a tensor's value forbids that), or a loop. Which of them is right is tried out on
+    example groups, so a rule is built before a page traces a step.
+    """
+
+    def __init__(self, algorithm: GroupPolicyGradient, group_size: int = 8, positions: int = 1) -> None:
+        self.algorithm = algorithm
+        self.needs_old_entropy = algorithm.asks_for("advantage", "old_entropy")
+        self.needs_entropy = algorithm.asks_for("surrogate", "entropy")
+        self.needs_history = algorithm.asks_for("advantage", "history")
+        # At one size alone a dependence may not show: the fifth with the highest entropy of few tokens can be the same in each
+        # group and in all.
+        sizes = range(max(2, algorithm.min_group_size), 9)
+        self.is_joint = all(self._agrees(self._judge_jointly, size, positions) for size in sizes)
+        self.is_vmapped = not self.is_joint and not self.needs_history
+        self.is_vmapped = self.is_vmapped and self._agrees(self._judge_by_vmap, group_size, positions)
+
+    def advantages(
+        self, rewards: Tensor, *tokens: Tensor, history: PromptHistory | None = None
+    ) -> tuple[Tensor, PromptHistory | None]:
+        """Return advantages [R, K · G, T] of rewards [R, K, G], and the history after them.
+
+        tokens: log π_old, log π_ref and, if the advantage asks for it, the entropy, [R, K · G, T].
+        """
+        groups = [rewards, *(values.unflatten(1, rewards.shape[1:]) for values in tokens)]
+        if self.is_joint:
+            advantages, after = self._judge_jointly(*groups, history=history)
+            history = history if after is None else after
+        elif self.is_vmapped:
+            advantages, _ = self._judge_by_vmap(*groups)
+        else:
+            parts = []
+            for r, table in enumerate(zip(*groups, strict=True)):
+                prompts = torch.arange(r * rewards.shape[1], (r + 1) * rewards.shape[1])
+                past = None if history is None else history.take(prompts)
+                part, past = self._judge(*table, history=past)
+                parts.append(part)
+                history = history if history is None or past is None else history.put(prompts, past)
+            advantages = torch.stack(parts)
+        return advantages.view(tokens[0].shape), history
+
+    def weigh_by_use(self, rollout: TableRollout) -> Minibatch:
+        """Return the whole rollout as a minibatch of one token mean, in which a group counts as often as it is selected."""
+        tokens, chosen = rollout.tokens, None
+        uses = self.algorithm.uses(rollout.rewards).unsqueeze(-1).expand(rollout.rewards.shape)
+        uses = uses.flatten(1).unsqueeze(-1).expand(tokens.entries.shape)
+        weights = uses / uses.sum((1, 2), keepdim=True).clamp(min=1e-9)
+        if self.algorithm.can.choose is not None:
+            chosen = torch.vmap(self.algorithm.can.choose)(tokens.advantages, tokens.old_logp, tokens.mask)
+        return tokens.as_minibatch(weights, chosen)
+
+    def _judge(
+        self,
+        rewards: Tensor,
+        old_logp: Tensor,
+        ref_logp: Tensor,
+        old_entropy: Tensor | None = None,
+        *,
+        history: PromptHistory | None = None,
+    ) -> tuple[Tensor, PromptHistory | None]:
+        """Return advantages [P, G, T] of rewards [P, G] and the history after them; every response ends and is well formed."""
+        mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
+        nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
+        return self.algorithm.advantages(
+            self.algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything),
+            mask,
+            old_logp=old_logp,
+            ref_logp=ref_logp,
+            history=history,
+            old_entropy=old_entropy,
+            correct=rewards,
+            well_formed=everything,
+        )
+
+    def _judge_jointly(self, *groups: Tensor, history: PromptHistory | None = None) -> Any:
+        return self._judge(*(values.flatten(0, 1) for values in groups), history=history)
+
+    def _judge_by_vmap(self, *groups: Tensor) -> Any:
+        return torch.vmap(lambda *table: self._judge(*table)[0])(*groups), None
+
+    def _agrees(self, judge: Callable[..., Any], size: int, positions: int) -> bool:
+        """Return whether this way of computing advantages gives those of each table alone, on groups of so many responses.
+
+        The example tables have different numbers of right responses and different ranges of log π and H: a statistic over all
+        tables is then that of none. A share of the tokens with the highest H, say, would be all in the last one.
+        """
+        generator, right = torch.Generator().manual_seed(0), torch.tensor([1, 0, size // 2, size, size - 1])
+        rewards = (torch.arange(size) < right.view(-1, 1, 1)).double()
+        shape, offsets = (*rewards.shape, positions), torch.arange(len(right)).view(-1, 1, 1, 1)
+        logps = [-offsets - torch.rand(shape, generator=generator, dtype=torch.double) for _ in range(2)]
+        groups = [rewards, *logps, *([-logps[0]] if self.needs_old_entropy else [])]
+        alone = torch.stack([self._judge(*table)[0] for table in zip(*groups, strict=True)])
+        try:
+            together, _ = judge(*groups)
+        except RuntimeError:
+            return False
+        return torch.allclose(together.view(alone.shape), alone, rtol=1e-9, atol=1e-12)
+
+
+# --- a run ---
 
 
 def train_table(
@@ -168,451 +380,264 @@ def train_table(
 ) -> TableRun:
     """Train a softmax table and return every step. The default task is 3 good actions of 20.
 
-    groups: groups sampled for each prompt in a step, as if several prompts shared a row of the table (each has a history of its
-    own); group_size: responses in each. Pieces other than advantage and select must treat responses one by one, for the loss
+    groups: groups sampled for each prompt in a step, as if several prompts shared a row of the table (each with a history);
+    group_size: responses in each. Pieces other than advantage and select must treat responses one by one, for the loss
     sees those of all replicas together. updates_per_rollout, minibatches, temperature: as in `TrainSettings`; entropy_weight:
     coefficient of the entropy bonus. reference: the actions' probabilities under the reference of a KL term, or under a teacher;
     None: the table before training. The same seed gives the same run. Raises ValueError for a value out of its range or of
     another type.
     """
-    setup = _Setup(
-        algorithm,
-        good_actions() if task is None else task,
-        steps,
-        group_size,
-        groups,
-        updates_per_rollout,
-        minibatches,
-        lr,
-        temperature,
-        entropy_weight,
-        reference,
-        replicas,
-        seed,
-    )
+    task = good_actions() if task is None else task
+    _check_setup(algorithm, task, reference, lr, temperature, entropy_weight, group_size, seed)
+    check_at_least(1, steps=steps, groups=groups, updates_per_rollout=updates_per_rollout, minibatches=minibatches)
+    check_at_least(1, replicas=replicas)
+    if updates_per_rollout % minibatches:
+        raise ValueError(
+            f"updates_per_rollout must be a multiple of minibatches ({minibatches}); got {updates_per_rollout}"
+        )
+    responses = task.prompts * groups * group_size
+    if minibatches > responses:
+        raise ValueError(f"minibatches must be at most prompts × groups × group_size = {responses}; got {minibatches}")
+    tokens = replicas * responses * task.positions
+    tables = (steps + 1) * replicas * task.prompts * task.positions * len(task.success)
+    what = f"{tokens:,} tokens a step and {tables:,} probabilities, those of all steps,"
+    check_fits((tokens + tables) * 8, torch.device("cpu"), what, "lower steps, group_size, groups or replicas")
+
+    rule = TableRule(algorithm, group_size, task.positions)
+    success = torch.tensor(task.success, dtype=torch.double)
+    start = torch.zeros(1, 1, len(success), dtype=torch.double)
+    if task.start is not None:
+        start = torch.tensor(task.starts, dtype=torch.double).log().unsqueeze(1)
+    scaled = start.expand(replicas, task.prompts, task.positions, len(success)).clone()
+    ref_log_probs = torch.log_softmax(scaled, -1)
+    if reference is not None:
+        ref_log_probs = torch.tensor(reference, dtype=torch.double).log().expand_as(scaled)
+    history = PromptHistory.empty(replicas * task.prompts * groups) if rule.needs_history else None
+    generator = torch.Generator().manual_seed(int(seed))
+    schedule = _Schedule(algorithm, updates_per_rollout, minibatches, not entropy_weight, generator)
+    clipping = _Clipping(algorithm, replicas, steps, task.positions)
+    log_probs, rewards = [], []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # these tensors are small, and on a busy machine a second thread waits more than it works
     try:
-        return _run(setup)
+        for step in range(steps):
+            draws = torch.rand(*scaled.shape[:-1], groups * group_size, generator=generator, dtype=torch.double)
+            luck = torch.rand(replicas, task.prompts * groups, group_size, generator=generator, dtype=torch.double)
+
+            def run_updates(update: Update, scaled: Tensor, rollout: TableRollout, step: int = step) -> Tensor:
+                for part in schedule.minibatches(rollout):
+                    scaled, objective = update(scaled, part)
+                    algorithm.check_gradient(objective.value)
+                    clipping.add(step, part, objective)
+                return scaled
+
+            scaled, rollout = table_step(
+                rule,
+                scaled,
+                draws,
+                grade=partial(grade_by_luck, success, luck),
+                reference=ref_log_probs,
+                run_updates=run_updates,
+                rate=lr / temperature**2,
+                history=history,
+                entropy_weight=entropy_weight or None,
+            )
+            history = rollout.history
+            rewards.append(rollout.rewards.mean((1, 2)))
+            log_probs.append(rollout.log_probs)
+        log_probs.append(torch.log_softmax(scaled, -1))
+        all_log_probs = torch.stack(log_probs, 1)
+        probabilities = all_log_probs.exp()
+        low, high, dual = clipping.fractions()
+        return TableRun(
+            entropy=entropy(all_log_probs).mean((-1, -2)).numpy(),
+            accuracy=(probabilities * success).sum(-1).prod(-1).mean(-1).numpy(),
+            reward=torch.stack(rewards, -1).numpy(),
+            clip_low=low.numpy(),
+            clip_high=high.numpy(),
+            clip_dual=dual.numpy(),
+            probabilities=probabilities.numpy(),
+        )
     finally:
         torch.set_num_threads(threads)
 
 
-def _run(setup: _Setup) -> TableRun:
-    table, judge, clipping = _Table(setup), _Judge(setup), _Clipping(setup)
-    reference, log_probs, rewards = table.log_probs, [table.log_probs], []
-    if setup.reference is not None:
-        reference = torch.tensor(setup.reference, dtype=torch.double).log().expand_as(table.log_probs)
-    for step in range(setup.steps):
-        index, earned = table.sample()
-        old_logp, ref_logp = _at(table.log_probs, index), _at(reference, index)
-        drawn_from = [table.entropy_at(index)] if judge.asks_for_entropy else []
-        advantages = judge(earned, old_logp, ref_logp, *drawn_from)
-        everywhere = torch.ones_like(index, dtype=torch.bool)
-        responses = table.selected(_Responses(index, everywhere, old_logp, advantages, ref_logp), earned)
-        for part in table.minibatches(responses):
-            clipping.add(step, part, table.climb(part))
-        rewards.append(earned.mean((1, 2)))
-        log_probs.append(table.log_probs)
-    every_log = torch.stack(log_probs, 1)
-    every = every_log.exp()
-    low, high, dual = clipping.fractions()
-    return TableRun(
-        entropy=entropy(every_log).mean((-1, -2)).numpy(),
-        accuracy=(every * table.success).sum(-1).prod(-1).mean(-1).numpy(),
-        reward=torch.stack(rewards, -1).numpy(),
-        clip_low=low.numpy(),
-        clip_high=high.numpy(),
-        clip_dual=dual.numpy(),
-        probabilities=every.numpy(),
-    )
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """The arguments of `train_table`, each in its range."""
-
-    algorithm: GroupPolicyGradient
-    task: TableTask
-    steps: int
-    group_size: int
-    groups: int
-    updates_per_rollout: int
-    minibatches: int
-    lr: float
-    temperature: float
-    entropy_weight: float
-    reference: Sequence[float] | None
-    replicas: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        algorithm, task = self.algorithm, self.task
-        if not isinstance(algorithm, GroupPolicyGradient):
-            said = getattr(algorithm, "name", repr(algorithm))
-            raise ValueError(f"algorithm must learn from groups of responses, as GRPO does; got {said}")
-        if not isinstance(task, TableTask):
-            raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
-        if algorithm.asks_for("advantage", "step_ends"):
-            raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
-        if self.reference is not None:
-            _check_probabilities("reference", self.reference, len(task.success))
-        elif algorithm.can.from_teacher:
-            raise ValueError(
-                f"reference must be a teacher's probabilities of the actions for {algorithm.name}; got None"
-            )
-        counts = ("steps", "groups", "updates_per_rollout", "minibatches", "replicas")
-        check_at_least(1, **{name: getattr(self, name) for name in counts})
-        check_seed(self.seed)
-        check_number("lr", self.lr, lambda number: number > 0, "above 0")
-        check_number("temperature", self.temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
-        least = algorithm.min_group_size
-        said = f"at least {least} for {algorithm.name}"
-        check_number("group_size", self.group_size, lambda number: number >= least, said, whole=True)
-        check_number("entropy_weight", self.entropy_weight, lambda number: number >= 0, "0 or above")
-        if self.updates_per_rollout % self.minibatches:
-            raise ValueError(
-                f"updates_per_rollout must be a multiple of minibatches ({self.minibatches}); got {self.updates_per_rollout}"
-            )
-        responses = task.prompts * self.groups * self.group_size
-        if self.minibatches > responses:
-            raise ValueError(
-                f"minibatches must be at most prompts × groups × group_size = {responses}; got {self.minibatches}"
-            )
-        tokens = self.replicas * responses * task.positions
-        tables = (self.steps + 1) * self.replicas * task.prompts * task.positions * len(task.success)
-        what = f"{tokens:,} tokens a step and {tables:,} probabilities, those of all steps,"
-        check_fits((tokens + tables) * 8, torch.device("cpu"), what, "lower steps, group_size, groups or replicas")
-
-
-@dataclass(frozen=True)
-class _Responses:
-    """N responses a replica, some of them empty places where `mask` is false; all [R, N, T].
-
-    index: where each token's log-probability stands in a table that is read row by row.
-    """
-
-    index: Tensor
-    mask: Tensor
-    old_logp: Tensor
-    advantages: Tensor
-    ref_logp: Tensor
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> _Responses:
-        """Return the responses with every tensor changed in the same way."""
-        return _Responses(*map(change, vars(self).values()))
-
-    def batch(self, weights: Tensor, chosen: Tensor | None) -> Batch:
-        """Return them as the loss sees them, and in training too: as groups of one, [R · N, 1, T]."""
-        rows = self.each(lambda values: values.reshape(-1, 1, values.shape[-1]))
-        shape = rows.mask.shape
-        chosen = None if chosen is None else chosen.reshape(shape)
-        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.reshape(shape), chosen=chosen)
-
-
-def _at(table: Tensor, index: Tensor) -> Tensor:
-    """Return the entries of R tables at these places, [R, N, T]."""
-    return table.flatten(1).gather(1, index.flatten(1)).view(index.shape)
-
-
-class _Table:
-    """R policies: tables of logits [R, prompts, positions, actions], each a softmax over actions in every row.
-
-    scaled: logits over temperature. log_probs: logarithms of the probabilities that they make.
-    """
-
-    def __init__(self, setup: _Setup) -> None:
-        self.setup, self.algorithm, task = setup, setup.algorithm, setup.task
-        self.generator = torch.Generator().manual_seed(int(setup.seed))
-        self.success = torch.tensor(task.success, dtype=torch.double)
-        start = torch.tensor(task.starts, dtype=torch.double).log().unsqueeze(1)  # of each position
-        if task.start is None:
-            start = torch.zeros_like(start)
-        self.scaled = start.expand(setup.replicas, task.prompts, task.positions, len(task.success)).clone()
-        self.log_probs = torch.log_softmax(self.scaled, -1)
-        rows = torch.arange(task.prompts * task.positions) * len(task.success)
-        self.first_of_row = rows.view(task.prompts, task.positions, 1)
-        self.can_skip = self.algorithm.ignores_zero_advantages() and not setup.entropy_weight
-        self.weights: dict[int, Tensor] = {}
-
-    def sample(self) -> tuple[Tensor, Tensor]:
-        """Return the tokens of a step, as `index` of `_Responses`, and the rewards of their responses, [R, P, G]."""
-        cdf = self.log_probs.exp().cumsum(-1)
-        shape = (*cdf.shape[:-1], self.setup.groups * self.setup.group_size)
-        draws = torch.rand(shape, generator=self.generator, dtype=torch.double) * cdf[..., -1:]
-        actions = torch.searchsorted(cdf, draws).clamp(max=cdf.shape[-1] - 1)
-        right = self.success[actions].prod(2).flatten(1)
-        rewards = (torch.rand(right.shape, generator=self.generator, dtype=torch.double) < right).double()
-        index = (actions + self.first_of_row).transpose(2, 3).flatten(1, 2)
-        return index, rewards.unflatten(1, (-1, self.setup.group_size))
-
-    def selected(self, responses: _Responses, rewards: Tensor) -> _Responses:
-        """Return the responses to train on; a replica that keeps fewer than another has empty places at its end."""
-        if self.algorithm.select is keep_all:
-            return responses
-        within = torch.arange(self.setup.group_size)
-        kept = [
-            (self.algorithm.selected(own, self.generator).unsqueeze(1) * self.setup.group_size + within).flatten()
-            for own in rewards
-        ]
-        rows = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=-1).unsqueeze(-1)
-        taken = rows.clamp(min=0).expand(-1, -1, responses.index.shape[-1])
-        responses, there = responses.each(lambda values: values.gather(1, taken)), rows >= 0
-        return replace(responses, mask=responses.mask & there, advantages=responses.advantages * there)
-
-    def minibatches(self, responses: _Responses) -> Iterator[_Part]:
-        """Give the responses of each update: all of them, or a part, in another order at each pass; none if none can teach."""
-        count, setup = responses.index.shape[1], self.setup
-        if not count or (self.can_skip and not responses.advantages.any()):
-            return
-        if setup.minibatches == 1:
-            yield from [self._part(responses)] * setup.updates_per_rollout
-            return
-        for _ in range(setup.updates_per_rollout // setup.minibatches):
-            order = torch.randperm(count, generator=self.generator)
-            for places in reversed(order.tensor_split(setup.minibatches)):
-                yield self._part(responses.each(lambda values, places=places: values[:, places]))  # type: ignore[misc]
-
-    def _part(self, responses: _Responses) -> _Part:
-        """Return responses with their tokens' weights, each replica's computed on its own responses."""
-        count, positions = responses.mask.shape[1:]
-        if count not in self.weights:  # a token's weight where 0, 1, … `count` of the places hold a response
-            filled = torch.ones(count + 1, count).tril(-1).bool()
-            some = [self.algorithm.aggregate(rows.view(-1, 1, 1).expand(-1, 1, positions)) for rows in filled]
-            self.weights[count] = torch.stack([weights[:1].sum((0, 1)) for weights in some])
-        weights = self.weights[count][responses.mask[..., 0].sum(1)].unsqueeze(1) * responses.mask
-        chosen = None
-        if self.algorithm.can.choose is not None:  # each replica among its own
-            own = zip(responses.advantages, responses.old_logp, responses.mask, strict=True)
-            chosen = torch.stack([self.algorithm.can.choose(*of_one) for of_one in own])
-        return _Part(responses.index, responses.mask, responses.batch(weights, chosen))
-
-    def climb(self, part: _Part) -> TokenObjective:
-        """Ascend the objective of these responses once, each replica in its own table."""
-        setup, algorithm = self.setup, self.algorithm
-        gradient, objective = slope(
-            algorithm.objective,
-            self.scaled,
-            self.log_probs,
-            part.index,
-            part.batch,
-            algorithm.asks_for("surrogate", "entropy"),
-            setup.entropy_weight or None,
-        )
-        algorithm.check_gradient(objective.value)
-        self.scaled = torch.add(self.scaled, gradient, alpha=setup.lr / setup.temperature**2)
-        self.log_probs = torch.log_softmax(self.scaled, -1)
-        return objective
-
-    def entropy_at(self, index: Tensor) -> Tensor:
-        """Return the entropy, now, of the distribution that each of these tokens is drawn from, [R, N, T]."""
-        return entropy_at(self.log_probs, index)
-
-
-def entropy_at(log_probs: Tensor, index: Tensor) -> Tensor:
-    """Return the entropies [R, N, T] of the rows of tables in which tokens stand, as `index` of `_Responses` says."""
-    of_rows = entropy(log_probs).flatten(1)
-    return of_rows.gather(1, index.flatten(1) // log_probs.shape[-1]).view(index.shape)
-
-
-def slope(
-    objective_of: Callable[[Tensor, Batch], TokenObjective],
-    scaled: Tensor,
-    log_probs: Tensor,
-    index: Tensor,
-    batch: Batch,
-    with_entropy: bool,
-    entropy_weight: float | Tensor | None = None,
-) -> tuple[Tensor, TokenObjective]:
-    """Return the gradient of Σ weights · J by logits over temperature, tables [R, P, T, A], and the tokens' objective.
-
-    log_probs: of these logits. index: where tokens stand in their tables, [R, N, T]. batch: the same tokens, [R · N, 1, T], with
-    weights, 0 on empty places. with_entropy: whether the objective asks for the entropy that a token was drawn with.
-    entropy_weight: of an entropy bonus under the same weights. An objective without a gradient is for the caller to refuse.
-    """
-    flat, weights = index.flatten(1), batch.weights
-    assert weights is not None
-    logp = log_probs.flatten(1).gather(1, flat).view(weights.shape).detach().requires_grad_()
-    of_rows = None
-    if with_entropy:
-        of_rows = entropy_at(log_probs, index).view(weights.shape).detach().requires_grad_()
-    objective = objective_of(logp, replace(batch, entropy=of_rows))
-    if not objective.value.requires_grad:
-        return torch.zeros_like(scaled), objective
-    by_logp, *by_entropy = torch.autograd.grad(
-        objective.value, [logp] if of_rows is None else [logp, of_rows], weights, allow_unused=True
-    )
-    # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than the rest
-    by_log_probs = torch.zeros_like(scaled).flatten(1).scatter_add(1, flat, by_logp.view(flat.shape)).view_as(scaled)
-    gradient = torch.addcmul(by_log_probs, log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
-    wanted = [slope for slope in by_entropy if slope is not None]
-    wanted += [] if entropy_weight is None else [entropy_weight * weights]
-    if wanted:
-        gradient = gradient + _entropy_slope(scaled, flat, torch.stack(wanted).sum(0))
-    return gradient, objective
-
-
-def _entropy_slope(scaled: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
-    scaled = scaled.detach().clone().requires_grad_()
-    of_rows = entropy(torch.log_softmax(scaled, -1)).flatten(1)
-    bonus = of_rows.gather(1, index // scaled.shape[-1]) * weights.reshape(index.shape)
-    return torch.autograd.grad(bonus.sum(), scaled)[0]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Responses of one update: index and mask [R, n, T], and their batch with weights, [R · n, 1, T]."""
-
-    index: Tensor
-    mask: Tensor
-    batch: Batch
-
-
-class _Judge:
-    """The advantages of all replicas' responses, no replica seeing the rewards of another.
-
-    In one call where a group's advantages are the same whatever other groups are beside it, else a replica at a time, by vmap if
-    it can run the piece, which a branch on a tensor's value forbids; both are asked of the piece with a batch made up. In it
-    replicas have another number of right responses and another range of log π and H each, so that a statistic over all of them
-    is none of a replica's own: a share of the tokens with the highest H would all be the last replica's.
-    """
-
-    def __init__(self, setup: _Setup) -> None:
-        self.algorithm = setup.algorithm
-        self.asks_for_entropy = self.algorithm.asks_for("advantage", "old_entropy")
-        self.history = None
-        if self.algorithm.asks_for("advantage", "history"):
-            self.history = PromptHistory.empty(setup.replicas * setup.task.prompts * setup.groups)
-        probe = made_up_groups(self.algorithm, setup.group_size, setup.task.positions)
-        self.in_one_call = judges_together(self.algorithm, setup.task.positions)
-        self.by_vmap = False
-        with suppress(RuntimeError):
-            self.by_vmap = self.history is None and torch.allclose(
-                self._vmapped(*probe), _apart(self.algorithm, probe), rtol=1e-9, atol=1e-12
-            )
-
-    def __call__(self, rewards: Tensor, *of_tokens: Tensor) -> Tensor:
-        """Return advantages [R, P · G, T] of rewards [R, P, G], of log π_old, log π_ref and, if asked for, H, [R, P · G, T]."""
-        replicas, prompts, group_size = rewards.shape
-        of_groups = [values.view(replicas, prompts, group_size, -1) for values in of_tokens]
-        if not self.in_one_call and self.by_vmap:
-            return self._vmapped(rewards, *of_groups).flatten(1, 2)
-        judged = []
-        for start in range(0, replicas, replicas if self.in_one_call else 1):
-            own = slice(start, replicas if self.in_one_call else start + 1)
-            places = torch.arange(start * prompts, own.stop * prompts)
-            before = None if self.history is None else self.history.take(places)
-            advantages, after = self._judge(
-                *(values[own].flatten(0, 1) for values in (rewards, *of_groups)), history=before
-            )
-            judged.append(advantages)
-            if self.history is not None and after is not None:
-                self.history = self.history.put(places, after)
-        return torch.cat(judged).view(replicas, prompts * group_size, -1)
-
-    def _vmapped(self, *of_all: Tensor) -> Tensor:
-        return torch.vmap(lambda *of_one: self._judge(*of_one)[0])(*of_all)
-
-    def _judge(self, *of_groups: Tensor, history: PromptHistory | None = None) -> tuple[Tensor, PromptHistory | None]:
-        return judged(self.algorithm, *of_groups, history=history)
-
-
-def made_up_groups(algorithm: GroupPolicyGradient, size: int, positions: int = 1) -> tuple[Tensor, ...]:
-    """Return rewards [R, 1, G] of replicas and their tokens' log π_old, log π_ref and, if asked for, H, [R, 1, G, T]."""
-    generator = torch.Generator().manual_seed(0)
-    right = torch.tensor([1, 0, size // 2, size, size - 1]).view(-1, 1, 1)
-    rewards = (torch.arange(size) < right).double()
-    shape = (*rewards.shape, positions)
-    own_range = torch.arange(len(right)).view(-1, 1, 1, 1)
-    logps = [-own_range - torch.rand(shape, generator=generator, dtype=torch.double) for _ in range(2)]
-    entropies = [-logps[0]] if algorithm.asks_for("advantage", "old_entropy") else []
-    return rewards, *logps, *entropies
-
-
-def judges_together(algorithm: GroupPolicyGradient, positions: int = 1) -> bool:
-    """Return whether a group's advantages are the same whatever other groups are beside it, at all of several sizes.
-
-    At one size alone it may look so: of few tokens, the fifth with the highest entropy can be the same in each group and in all.
-    """
-    sizes = range(max(2, algorithm.min_group_size), 9)
-    return all(_judges_together(algorithm, made_up_groups(algorithm, size, positions)) for size in sizes)
-
-
-def _judges_together(algorithm: GroupPolicyGradient, groups: tuple[Tensor, ...]) -> bool:
-    together = judged(algorithm, *(values.squeeze(1) for values in groups))[0].unsqueeze(1)
-    return torch.allclose(together, _apart(algorithm, groups), rtol=1e-9, atol=1e-12)
-
-
-def _apart(algorithm: GroupPolicyGradient, groups: tuple[Tensor, ...]) -> Tensor:
-    return torch.stack([judged(algorithm, *own)[0] for own in zip(*groups, strict=True)])
-
-
-def judged(
+def _check_setup(
     algorithm: GroupPolicyGradient,
-    rewards: Tensor,
-    old_logp: Tensor,
-    ref_logp: Tensor,
-    old_entropy: Tensor | None = None,
-    *,
-    history: PromptHistory | None = None,
-) -> tuple[Tensor, PromptHistory | None]:
-    """Return advantages [P, G, T] of rewards [P, G] and what is known of tokens [P, G, T], and the history after them.
+    task: TableTask,
+    reference: Sequence[float] | None,
+    lr: float,
+    temperature: float,
+    entropy_weight: float,
+    group_size: int,
+    seed: int,
+) -> None:
+    """Raise ValueError for an argument of `train_table` that is of another type or out of its range."""
+    if not isinstance(algorithm, GroupPolicyGradient):
+        name = getattr(algorithm, "name", repr(algorithm))
+        raise ValueError(f"algorithm must learn from groups of responses, as GRPO does; got {name}")
+    if not isinstance(task, TableTask):
+        raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
+    if algorithm.asks_for("advantage", "step_ends"):
+        raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
+    if reference is not None:
+        _check_probabilities("reference", reference, len(task.success))
+    elif algorithm.can.from_teacher:
+        raise ValueError(f"reference must be a teacher's probabilities of the actions for {algorithm.name}; got None")
+    check_seed(seed)
+    check_number("lr", lr, lambda number: number > 0, "above 0")
+    check_number("temperature", temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
+    smallest = algorithm.min_group_size
+    words = f"at least {smallest} for {algorithm.name}"
+    check_number("group_size", group_size, lambda number: number >= smallest, words, whole=True)
+    check_number("entropy_weight", entropy_weight, lambda number: number >= 0, "0 or above")
 
-    Every response has T tokens, ends by itself and is well formed.
-    """
-    mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
-    nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
-    shaped = algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
-    return algorithm.advantages(
-        shaped,
-        mask,
-        old_logp=old_logp,
-        ref_logp=ref_logp,
-        history=history,
-        old_entropy=old_entropy,
-        correct=rewards,
-        well_formed=everything,
-    )
+
+class _Schedule:
+    """The minibatches of a rollout: its selected groups, split at random in each pass."""
+
+    def __init__(
+        self,
+        algorithm: GroupPolicyGradient,
+        updates: int,
+        minibatches: int,
+        has_no_bonus: bool,
+        generator: torch.Generator,
+    ) -> None:
+        self.algorithm, self.generator, self.updates, self.count = algorithm, generator, updates, minibatches
+        self.can_skip = has_no_bonus and algorithm.ignores_zero_advantages()
+        self.weights: dict[int, Tensor] = {}  # number of responses → weights [count + 1, T], see `_weigh`
+
+    def minibatches(self, rollout: TableRollout) -> Iterator[Minibatch]:
+        """Yield the minibatch of each update; none where no response has an advantage."""
+        tokens = self._select(rollout)
+        count = tokens.entries.shape[1]
+        if not count or (self.can_skip and not tokens.advantages.any()):
+            return
+        if self.count == 1:
+            yield from [self._weigh(tokens)] * self.updates
+            return
+        for _ in range(self.updates // self.count):
+            order = torch.randperm(count, generator=self.generator)
+            for part in reversed(order.tensor_split(self.count)):
+                yield self._weigh(tokens.map_tensors(lambda values, part=part: values[:, part]))  # type: ignore[misc]
+
+    def _select(self, rollout: TableRollout) -> TableTokens:
+        """Return the responses of the selected groups; a replica with fewer of them than another has padding at its end."""
+        tokens, group_size = rollout.tokens, rollout.rewards.shape[-1]
+        if self.algorithm.select is keep_all:
+            return tokens
+        selected = [
+            (
+                self.algorithm.selected(rewards, self.generator).unsqueeze(1) * group_size + torch.arange(group_size)
+            ).flatten()
+            for rewards in rollout.rewards
+        ]
+        rows = torch.nn.utils.rnn.pad_sequence(selected, batch_first=True, padding_value=-1).unsqueeze(-1)
+        index = rows.clamp(min=0).expand(-1, -1, tokens.entries.shape[-1])
+        tokens, is_response = tokens.map_tensors(lambda values: values.gather(1, index)), rows >= 0
+        return tokens._replace(mask=tokens.mask & is_response, advantages=tokens.advantages * is_response)
+
+    def _weigh(self, tokens: TableTokens) -> Minibatch:
+        """Return the tokens as a minibatch; weights are those of the algorithm's aggregation, in each replica by itself."""
+        count, positions = tokens.mask.shape[1:]
+        if count not in self.weights:  # a token's weight where 0, 1, … `count` of the rows hold a response
+            masks = torch.ones(count + 1, count).tril(-1).bool().unsqueeze(-1).expand(-1, -1, positions)
+            shares = [self.algorithm.aggregate(mask.unsqueeze(1)) for mask in masks]
+            self.weights[count] = torch.stack([by_row[:1].sum((0, 1)) for by_row in shares])
+        weights = self.weights[count][tokens.mask[..., 0].sum(1)].unsqueeze(1) * tokens.mask
+        chosen = None
+        if self.algorithm.can.choose is not None:
+            tables = zip(tokens.advantages, tokens.old_logp, tokens.mask, strict=True)
+            chosen = torch.stack([self.algorithm.can.choose(*table) for table in tables])
+        return tokens.as_minibatch(weights, chosen)
 
 
 class _Clipping:
-    """Counts the tokens whose gradient is cut; of many updates at once, which takes a tenth of the time."""
+    """A count of the tokens whose gradient is cut; of many updates at once, which takes a tenth of the time."""
 
-    def __init__(self, setup: _Setup) -> None:
-        self.shape = (setup.replicas, -1, setup.task.positions)
-        self.unread: list[tuple[int, _Part, TokenObjective]] = []
-        self.cut = torch.zeros(4, setup.replicas, setup.steps, dtype=torch.double)  # low, high, dual, and all tokens
-        self.is_plain = not any(setup.algorithm.asks_for("surrogate", name) for name in SURROGATE_MAY_ASK)
+    def __init__(self, algorithm: GroupPolicyGradient, replicas: int, steps: int, positions: int) -> None:
+        self.shape = (replicas, -1, positions)
+        self.uncounted: list[tuple[int, Minibatch, TokenObjective]] = []
+        self.totals = torch.zeros(4, replicas, steps, dtype=torch.double)  # clipped low, high, dual; all tokens
+        self.needs_all = any(algorithm.asks_for("surrogate", name) for name in CALLS["surrogate"][1])
 
-    def add(self, step: int, part: _Part, objective: TokenObjective) -> None:
-        """Count an update of this step, from 0."""
-        self.unread.append((step, part, objective))
-        if len(self.unread) * part.mask.numel() > MOST_UNREAD:
-            self._read()
+    def add(self, step: int, part: Minibatch, objective: TokenObjective) -> None:
+        """Count an update of a step, from 0."""
+        self.uncounted.append((step, part, objective))
+        if len(self.uncounted) * part.mask.numel() > MOST_UNCOUNTED:
+            self._count()
 
     def fractions(self) -> Tensor:
         """Return the shares of the tokens of each step's updates that were clipped low, high and dual, [3, R, S]."""
-        self._read()
-        return self.cut[:3] / self.cut[3].clamp(min=1)
+        if self.uncounted:
+            self._count()
+        return self.totals[:3] / self.totals[3].clamp(min=1)
 
-    def _read(self) -> None:
-        """Count what was clipped in the updates since the last reading."""
-        if not self.unread:
-            return
-        steps, parts, objectives = zip(*self.unread, strict=True)
+    def _count(self) -> None:
+        steps, parts, objectives = zip(*self.uncounted, strict=True)
         columns = [(o.ratio.detach(), o.advantages, o.lower, o.upper) for o in objectives]
-        sides: list[Tensor]
-        if self.is_plain:
-            together = (
-                torch.cat([values.view(self.shape) for values in column], 1) for column in zip(*columns, strict=True)
-            )
-            sides = list(is_clipped(objectives[0].surrogate, *together))
+
+        def join(values: Sequence[Tensor]) -> Tensor:
+            return torch.cat([update.view(self.shape) for update in values], 1)
+
+        if self.needs_all:  # the surrogate depends on other inputs of its update
+            updates = [is_clipped(o.surrogate, *column) for o, column in zip(objectives, columns, strict=True)]
+            sides = [join(side) for side in zip(*updates, strict=True)]
         else:
-            each = [is_clipped(o.surrogate, *column) for o, column in zip(objectives, columns, strict=True)]
-            sides = [torch.cat([cut.view(self.shape) for cut in side], 1) for side in zip(*each, strict=True)]
-        seen = torch.cat([part.mask for part in parts], 1)
-        counted = torch.stack([*(side & seen for side in sides), seen]).sum(-1, dtype=torch.double)  # [4, R, responses]
-        of_steps = torch.tensor(steps).repeat_interleave(torch.tensor([part.mask.shape[1] for part in parts]))
-        self.cut.index_add_(2, of_steps, counted)
-        self.unread = []
+            sides = list(is_clipped(objectives[0].surrogate, *map(join, zip(*columns, strict=True))))
+        mask = torch.cat([part.mask for part in parts], 1)
+        counts = torch.stack([*(side & mask for side in sides), mask]).sum(-1, dtype=torch.double)  # [4, R, N]
+        step_of_row = torch.tensor(steps).repeat_interleave(torch.tensor([part.mask.shape[1] for part in parts]))
+        self.totals.index_add_(2, step_of_row, counts)
+        self.uncounted = []
+
+
+# --- curves of a run ---
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """The curves of a run. R replicas, S steps.
+
+    entropy, accuracy: [R, S + 1], before training and after each step; entropy in nats, mean over prompts and positions;
+    accuracy is exact, no sample. reward, clip_low, clip_high, clip_dual: [R, S]; clip fractions are shares of the tokens of
+    the step's updates. probabilities: [R, S + 1, prompts, positions, actions].
+    """
+
+    entropy: Array
+    accuracy: Array
+    reward: Array
+    clip_low: Array
+    clip_high: Array
+    clip_dual: Array
+    probabilities: Array
+
+    def entropy_at_accuracy(self, level: float) -> Array:
+        """Return each replica's entropy where its accuracy first is `level`, see `at_accuracy`: [R]."""
+        return at_accuracy(self.entropy, self.accuracy, level)
+
+    def steps_to_accuracy(self, level: float) -> Array:
+        """Return each replica's number of steps until accuracy ≥ level, NaN if never: [R]."""
+        return steps_to(self.accuracy, level)
+
+
+def steps_to(accuracy: Array, level: float) -> Array:
+    """Return each replica's number of steps until accuracy, [R, S + 1], is at least `level`, NaN if never: [R]."""
+    reached = accuracy >= level
+    return np.where(reached.any(1), reached.argmax(1), np.nan)
+
+
+def at_accuracy(values: Array, accuracy: Array, level: float) -> Array:
+    """Return each replica's value where its accuracy first is `level`, on the straight line between two steps: [R] of [R, S + 1].
+
+    Without interpolation a faster learner would be read further beyond the level, where entropy is lower. NaN where the level is
+    never reached; the value before training where accuracy begins above it.
+    """
+    first = steps_to(accuracy, level)
+    after = np.where(np.isfinite(first), first, 0).astype(int)
+    before, rows = np.maximum(after - 1, 0), np.arange(len(after))
+    low, high = accuracy[rows, before], accuracy[rows, after]
+    share = np.where(high > low, (level - low) / np.where(high > low, high - low, 1), 0)
+    interpolated = values[rows, before] + share * (values[rows, after] - values[rows, before])
+    return np.where(np.isfinite(first), interpolated, np.nan)

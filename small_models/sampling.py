@@ -62,8 +62,8 @@ class Samples:
         return last_place(self.mask)
 
     @property
-    def place(self) -> dict[str, Tensor]:
-        """What `response_logits` is asked for every token of them: `response_logits(policy, **samples.place)`."""
+    def model_inputs(self) -> dict[str, Tensor]:
+        """What `response_logits` is asked for every token of them: `response_logits(policy, **samples.model_inputs)`."""
         return {
             "prompt_ids": self.prompt_ids,
             "prompt_mask": self.prompt_mask,

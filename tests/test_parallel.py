@@ -73,13 +73,13 @@ def until(happens, seconds=240):
         time.sleep(0.05)
 
 
-def made(folder, on, jobs):
+def run_both(folder, on, jobs):
     """Return a comparison and a map as files: path → content, but for seconds and the process that wrote them."""
     small = TrainSettings(num_prompts=4, group_size=2)
     contenders = [Contender("GRPO", replace(GRPO, kl=None), small), Contender("DAPO", DAPO, small)]
     heard = list(compare(contenders, seeds=1, amount=16, out=folder / "runs", jobs=jobs, on=on))
-    of_grpo = [one.done for one in heard if one.contender == "GRPO"]
-    assert of_grpo == [False, False, True]  # at first and, after each step, 8 more of 16 responses
+    grpo_reports = [one.done for one in heard if one.contender == "GRPO"]
+    assert grpo_reports == [False, False, True]  # at first and, after each step, 8 more of 16 responses
     pair, quick = (DAPO.without_kl(), GRPO.without_kl()), MapSettings(replicas=2, steps=2)
     regime_map(*pair, cells=(1, 2), settings=quick, out=folder / "map.csv", jobs=jobs, on=on).result()
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_file() and file.name != ".lock"}
@@ -88,9 +88,9 @@ def made(folder, on, jobs):
 
 
 def test_files_are_equal_whatever_the_engine(on, tmp_path):
-    here = made(tmp_path / "here", "local", 1)
+    here = run_both(tmp_path / "here", "local", 1)
     assert len(here) > 10
-    assert made(tmp_path / "there", on, 2) == here
+    assert run_both(tmp_path / "there", on, 2) == here
 
 
 @pytest.mark.parametrize(("jobs", "tasks", "processes"), [(1, "abcd", 1), (3, "c", 1), (2, "abcd", 2)])
@@ -167,10 +167,10 @@ def test_a_script_may_define_its_work_and_need_no_guard(tmp_path):
     (tmp_path / "own.py").write_text(
         f"{script}print([type(one) is Task for one in run_on('local', work, [Task()] * 2, jobs=2)])"
     )
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, tmp_path / "own.py"], capture_output=True, text=True, check=False, timeout=240
     )
-    assert said.stdout == "[True, True]\n", said.stderr
+    assert result.stdout == "[True, True]\n", result.stderr
 
 
 @posix

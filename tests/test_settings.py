@@ -36,17 +36,21 @@ def test_a_response_is_the_smallest_minibatch():
 def test_the_docstring_has_a_line_for_each(kind):
     lines = kind.__doc__.splitlines()
     for name, declaration in declarations(kind).items():
-        assert f"{name}: {declaration.said()}" in lines
+        assert f"{name}: {declaration.help_line()}" in lines
 
 
-def test_said_gives_help_range_and_defaults():
+def test_a_help_line_has_help_range_and_defaults():
     declared = declarations(TrainSettings)
-    assert declared["group_size"].said() == "Responses to each prompt, G. [at least 1, default: 8; with a critic 1]"
-    assert declared["top_p"].said().endswith("[above 0 and at most 1, default: 1]")
     assert (
-        declared["steps"].said(declarations(PairSettings)["steps"]).endswith("[at least 1, default: 120; of pairs 200]")
+        declared["group_size"].help_line() == "Responses to each prompt, G. [at least 1, default: 8; with a critic 1]"
     )
-    assert declared["max_new_tokens"].said().endswith("[at least 1, default: the task's own]")
+    assert declared["top_p"].help_line().endswith("[above 0 and at most 1, default: 1]")
+    assert (
+        declared["steps"]
+        .help_line(declarations(PairSettings)["steps"])
+        .endswith("[at least 1, default: 120; of pairs 200]")
+    )
+    assert declared["max_new_tokens"].help_line().endswith("[at least 1, default: the task's own]")
 
 
 def test_default_settings_are_the_declared_ones():

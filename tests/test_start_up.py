@@ -100,17 +100,17 @@ def test_what_is_imported_for_good_leaves_the_search_for_garbage(monkeypatch):
     frozen = []
     monkeypatch.setattr(imports, "import_module", lambda name: frozen.append((name, gc.isenabled())))
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append("freeze"))
-    imports.import_for_good("no_such_module")
+    imports.import_without_gc("no_such_module")
     assert frozen == [("no_such_module", False), "freeze"]
     assert gc.isenabled()
-    imports.import_for_good("sys")  # is there already
+    imports.import_without_gc("sys")  # is there already
     assert frozen[2:] == [("sys", True)]
 
 
 def test_the_search_for_garbage_goes_on_after_a_failed_import(monkeypatch):
     monkeypatch.setattr(gc, "freeze", lambda: None)
     with pytest.raises(ModuleNotFoundError):
-        imports.import_for_good("no_such_module")
+        imports.import_without_gc("no_such_module")
     assert gc.isenabled()
 
 
@@ -120,6 +120,6 @@ def test_training_is_imported_for_good(monkeypatch):
     from rlviz.cli import app, train
 
     asked = []
-    monkeypatch.setattr(train, "import_for_good", asked.append)
+    monkeypatch.setattr(train, "import_without_gc", asked.append)
     assert CliRunner().invoke(app, ["train", "--algorithm", "nothing"]).exit_code == 2
     assert asked == ["rlviz.training.start"]

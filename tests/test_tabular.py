@@ -80,13 +80,13 @@ def slow_run(algorithm, task, *, steps, group_size, groups, updates_per_rollout,
         parts = []
         for _ in range(updates_per_rollout if learns else 0):
             if not parts:
-                whole = torch.arange(longest) if minibatches == 1 else torch.randperm(longest, generator=random)
-                parts = list(whole.tensor_split(minibatches))
+                order = torch.arange(longest) if minibatches == 1 else torch.randperm(longest, generator=random)
+                parts = list(order.tensor_split(minibatches))
             part = parts.pop().tolist()
             for r, (wrote, *columns) in enumerate(rollouts):
-                own = [i for i in part if i < len(wrote)]
-                if own:
-                    rows = [wrote[i] for i in own], *(column[own] for column in columns)
+                rows_of_replica = [i for i in part if i < len(wrote)]
+                if rows_of_replica:
+                    rows = [wrote[i] for i in rows_of_replica], *(column[rows_of_replica] for column in columns)
                     logits[r] = climbed(algorithm, logits[r], *rows, lr, temperature, entropy_weight, counts[r])
         for r in range(replicas):
             seen.probabilities[r].append(torch.softmax(logits[r] / temperature, -1))
@@ -190,7 +190,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "settings"), RUNS, ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(("algorithm", "settings"), RUNS, ids=lambda value: getattr(value, "name", value))
 def test_a_run_is_the_slow_run(algorithm, settings):
     run = agree(algorithm, TASK, **SETTINGS[settings])
     assert (run.clip_low + run.clip_high).max() > 0
@@ -201,7 +201,7 @@ def per_token(ratio, advantages, lower, upper, mask):
     return pessimistic(ratio, advantages, lower, upper) / mask.sum(-1, keepdim=True)
 
 
-def of_the_log(ratio, advantages, lower, upper, logp):
+def by_logp(ratio, advantages, lower, upper, logp):
     return ratio.detach() * advantages * logp
 
 
@@ -209,13 +209,13 @@ def against_the_reference(rewards, old_logp, ref_logp):
     return rewards - rewards.mean(1, keepdim=True) - 0.3 * (old_logp - ref_logp).sum(-1)
 
 
-def of_the_batch(rewards):
+def batch_advantage(rewards):
     if rewards.std() < 1e-6:
         return torch.zeros_like(rewards)
     return (rewards - rewards.mean()) / rewards.std()
 
 
-class OfBatchAndPast(SmoothStandardization):
+class BatchAndHistory(SmoothStandardization):
     def __call__(self, rewards, history=None):
         advantages, after = super().__call__(rewards, history)
         return advantages / (0.1 + rewards.std()), after
@@ -226,10 +226,10 @@ STUDENTS = {
         "bounds": lambda old_logp, advantages: (torch.full_like(old_logp, 0.9), 1.1 + advantages.abs() / 10)
     },
     "surrogate that asks for mask": {"surrogate": per_token},
-    "surrogate that asks for logp": {"surrogate": of_the_log, "bounds": no_bounds},
+    "surrogate that asks for logp": {"surrogate": by_logp, "bounds": no_bounds},
     "advantage that asks for ref_logp": {"advantage": against_the_reference},
-    "advantage of the batch": {"advantage": of_the_batch},
-    "advantage of batch and past": {"advantage": OfBatchAndPast()},
+    "advantage of the batch": {"advantage": batch_advantage},
+    "advantage of batch and past": {"advantage": BatchAndHistory()},
     "advantage of shaped rewards and past": {"advantage": DCPO.advantage, "shape": DUPO.shape},
     "kl in reward": {"kl": KLInReward(beta=0.5)},
 }
@@ -297,7 +297,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
 
 def test_clip_fractions_are_the_same_when_they_are_read_often(monkeypatch):
     rarely = train_table(DCPO, TASK, **PAIRS)
-    monkeypatch.setattr("rlviz.tabular.MOST_UNREAD", 1)
+    monkeypatch.setattr("rlviz.tabular.MOST_UNCOUNTED", 1)
     assert same(rarely, train_table(DCPO, TASK, **PAIRS))
 
 

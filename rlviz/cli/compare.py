@@ -109,7 +109,7 @@ def compare(
     if algorithms is None:
         raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
     with errors.status("Loading"):
-        from rlviz.parallel import check_engine, elsewhere
+        from rlviz.parallel import check_engine, is_remote
         from rlviz.study import compare as begin
         from rlviz.training.start import task_and_policy
 
@@ -123,7 +123,7 @@ def compare(
             budget=budget,
             amount=amount,
             out=out,
-            jobs=jobs or (None if elsewhere(on) else _cores(budget, device)),
+            jobs=jobs or (None if is_remote(on) else _cores(budget, device)),
             device=device,
             on=on,
         )

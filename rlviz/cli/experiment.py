@@ -52,10 +52,10 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
     """Run the trials; as soon as a claim has all of them, write its files and print its outcomes; at the end write the table."""
     import os
 
-    from rlviz.parallel import elsewhere
+    from rlviz.parallel import is_remote
     from rlviz.study.verdicts import Trials
 
-    trials = Trials(chosen, seeds, out, jobs=jobs or (None if elsewhere(on) else os.cpu_count()), on=on)
+    trials = Trials(chosen, seeds, out, jobs=jobs or (None if is_remote(on) else os.cpu_count()), on=on)
     claims = {claim.name: claim for claim in chosen}
     missing = Counter(name for name, _ in (trial.key for trial in trials.missing))
 

@@ -60,7 +60,7 @@ def map_(
     from rlviz.algorithms import find_algorithm
     from rlviz.page.style import save_figure
     from rlviz.page.widget import page
-    from rlviz.parallel import elsewhere
+    from rlviz.parallel import is_remote
     from rlviz.pictures.map import explore_map
     from rlviz.study.maps import borrow, check_tabular, regime_map
     from rlviz.training.files import write_text
@@ -83,7 +83,7 @@ def map_(
         cells=SIZE.value("cells", cells),
         settings=MapSettings(**settings),
         out=table,
-        jobs=jobs or (None if elsewhere(on) else os.cpu_count()),
+        jobs=jobs or (None if is_remote(on) else os.cpu_count()),
         on=on,
     )
     run_under_a_bar(running, "cells", lambda place: f"a cell at {place[0]:g}, {place[1]:g}")

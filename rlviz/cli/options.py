@@ -160,7 +160,7 @@ def options_of(kind: type[Any], of_pairs: type[Any] | None = None, without: Coll
     others = {} if of_pairs is None else declarations(of_pairs)
     hints = get_type_hints(kind) | ({} if of_pairs is None else get_type_hints(of_pairs))
     return {
-        name: Option(reader_of(hints[name]), declaration.said(others.get(name)), declaration.panel)
+        name: Option(reader_of(hints[name]), declaration.help_line(others.get(name)), declaration.panel)
         for name, declaration in (others | declarations(kind)).items()
         if declaration.panel not in without
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 from rich.table import Column, Table
 
+from rlviz.cli.curves import CurveDrawer
 from rlviz.cli.options import (
     ChatTemplate,
     Device,
@@ -26,7 +27,7 @@ from rlviz.cli.options import (
     without_usual_kl,
 )
 from rlviz.cli.terminal import console, exit_after, notes, plain, plain_lines, say
-from rlviz.imports import import_for_good
+from rlviz.imports import import_without_gc
 from rlviz.settings import (
     REWARDS,
     ROLLOUTS,
@@ -193,7 +194,7 @@ def train(
     Ctrl-C (or SIGTERM, or a closed terminal) stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
     with console.status("Loading"):
-        import_for_good("rlviz.training.start")
+        import_without_gc("rlviz.training.start")
         if resume is not None:
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule"))
             run = _resumed(resume, settings.get("steps"), device, rule)
@@ -204,12 +205,15 @@ def train(
             names = Names(task, rule, chat, policy, reference, device)
             run = _begun(chosen, names, out, settings, Judging(**judging))
     _show_beginning(run)
-    stopped = _train(run)
-    if stopped:
-        say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}")
-    _show_summary(run)
-    _show_samples(run)
-    _draw_curves(run)
+    with CurveDrawer() as drawer:
+        stopped = _train(run)
+        if stopped:
+            say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}")
+        curves = _curves(run)
+        drawer.begin(*curves)  # and draws while the policy is evaluated
+        _show_summary(run)
+        _show_samples(run)
+        _save_curves(run, drawer, *curves)
     if stopped:
         raise exit_after(stopped)
 
@@ -374,14 +378,22 @@ def _show_samples(run: TrainingRun[Any]) -> None:
     console.print(table)
 
 
-def _draw_curves(run: TrainingRun[Any]) -> None:
-    from rlviz.runs.learning import plot_learning_curves
+def _curves(run: TrainingRun[Any]) -> tuple[list[dict[str, Any]], str]:
+    """Return the rows of a run's history, as they stand in its folder, and the title of their picture."""
+    from rlviz.training.reading import read_rows
+    from rlviz.training.run_folder import metrics_of
+
+    records = [] if run.folder is None else [record for _, record in read_rows(run.folder.path / "metrics.jsonl")]
+    title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
+    return [metrics_of(record) for record in records], title
+
+
+def _save_curves(run: TrainingRun[Any], drawer: CurveDrawer, rows: list[dict[str, Any]], title: str) -> None:
     from rlviz.training.files import whole_file
 
-    if run.folder is None or run.folder.metrics.empty:
+    if run.folder is None or not rows:
         return
     picture = run.folder.path / "learning_curves.png"
-    title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
     with run.folder.writing(), whole_file(picture) as temporary:
-        plot_learning_curves(run.folder.metrics, title=title).savefig(temporary, format="png")
+        temporary.write_bytes(drawer.finish(rows, title))
     say(f"Curves: {picture}")

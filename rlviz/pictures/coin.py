@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlviz.algorithms import RLOO, GroupPolicyGradient
+from rlviz.algorithms import RLOO
 from rlviz.page.picture import Area, Axis, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
-from rlviz.pictures.groups import group_advantages
 from rlviz.pictures.idea import explorer
-from rlviz.types import Batch
+from rlviz.pictures.table import picture_rule
+from rlviz.tabular import TableRollout, TableRule, Update, table_step
 
 STEPS, RUNS, MOST_FLIPS = 60, 64, 32
 WITH = replace(RLOO, kl=None)  # the baseline of a flip is the mean reward of the others
@@ -28,19 +28,35 @@ def coin() -> Curve:
     heads and tails move by opposite amounts, so the one of heads is enough. `exact`: its path by the exact gradient.
     """
 
+    rules = [picture_rule(algorithm) for algorithm in ARMS.values()]
+
     def curve(
         step: Tensor, shift: Tensor, heads: Tensor, tails: Tensor, lr: Tensor, run: Tensor, coins: Tensor, luck: Tensor
     ) -> dict[str, Tensor]:
-        pays = torch.stack([heads, tails])
+        pays, reference = torch.stack([heads, tails]), torch.full((RUNS, 1, 1, 2), 0.5, dtype=torch.double).log()
 
         def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
             """Map the step and the logits of heads, [R, 1 + arms], to the next; keep the logits."""
-            at, z = state[0, 0].long(), state[:, 1:]
-            estimates = [
-                _estimate(rule, z[:, arm], pays, shift, coins[at], luck[at]) for arm, rule in enumerate(ARMS.values())
-            ]
-            after = z + lr * torch.stack(estimates, 1)
-            return torch.cat([state[:, :1] + 1, after], 1), after
+            at, after = state[0, 0].long(), []
+            for z, rule in zip(state[:, 1:].unbind(1), rules, strict=True):
+
+                def run_updates(
+                    update: Update, scaled: Tensor, rollout: TableRollout, rule: TableRule = rule
+                ) -> Tensor:
+                    return update(scaled, rule.weigh_by_use(rollout))[0]
+
+                logits, _ = table_step(
+                    rule,
+                    torch.stack([z, -z], -1).view(reference.shape),
+                    coins[at].view(RUNS, 1, 1, -1),
+                    grade=lambda sides: (luck[at] < pays[sides[:, 0, 0]]).double().unsqueeze(1) + shift,
+                    reference=reference,
+                    run_updates=run_updates,
+                    rate=lr,
+                )
+                after.append(logits[:, 0, 0, 0])
+            heads_logits = torch.stack(after, 1)
+            return torch.cat([state[:, :1] + 1, heads_logits], 1), heads_logits
 
         def exact_step(z: Tensor) -> tuple[Tensor, Tensor]:
             after = z + lr * _exact(z, pays)
@@ -81,26 +97,9 @@ def coin() -> Curve:
     return curve
 
 
-def _logits(z: Tensor) -> Tensor:
-    """Return the logits of heads and tails, [..., 2], with a gradient of their own."""
-    return torch.stack([z, -z], -1).detach().requires_grad_()
-
-
-def _estimate(rule: GroupPolicyGradient, z: Tensor, pays: Tensor, shift: Tensor, coins: Tensor, luck: Tensor) -> Tensor:
-    """Return the estimate of ∂J/∂(logit of heads) of every run, [R], from its flips; coins, luck: [R, flips]."""
-    logits = _logits(z)
-    log_probs = logits.log_softmax(-1)
-    action = (coins >= log_probs[:, :1].exp()).long()
-    rewards = (luck < pays[action]).double() + shift
-    logp = log_probs.gather(1, action).unsqueeze(-1)
-    A = group_advantages(rule, rewards).unsqueeze(-1)
-    J = rule.objective(logp, Batch(logp.detach(), A, torch.ones_like(A, dtype=torch.bool))).value
-    return torch.autograd.grad(J.mean((1, 2)).sum(), logits)[0][..., 0]
-
-
 def _exact(z: Tensor, pays: Tensor) -> Tensor:
     """Return ∂J/∂(logit of heads) of J = Σ π(a) · pays(a): a constant on the rewards is no part of it."""
-    logits = _logits(z)
+    logits = torch.stack([z, -z], -1).detach().requires_grad_()
     return torch.autograd.grad((logits.softmax(-1) * pays).sum(), logits)[0][..., 0]
 
 

@@ -1,12 +1,13 @@
 """Whole training runs of a table of logits: what happens to entropy and accuracy, and to the probabilities themselves.
 
-The page trains: a step is a rollout, advantages, and updates through the algorithm's own objective, as in `rlviz.tabular`.
+The page trains by the step of `rlviz.tabular`, through the algorithm's own objective.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,10 +35,20 @@ from rlviz.page.picture import (
 from rlviz.page.tracing import iterated, repeated
 from rlviz.pictures.groups import LARGEST_GROUP
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
-from rlviz.pictures.table import TableRule, at_levels, has_groups, sample_actions
+from rlviz.pictures.table import at_levels, has_groups, pack_history, picture_rule, unpack_history
+from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import KLInLoss
 from rlviz.pieces.values import entropy
-from rlviz.tabular import good_actions, random_reward, rare_good_action, slope
+from rlviz.tabular import (
+    TableRollout,
+    TableRule,
+    Update,
+    good_actions,
+    grade_by_luck,
+    random_reward,
+    rare_good_action,
+    table_step,
+)
 from rlviz.types import Batch, TokenObjective
 
 STEPS, REPLICAS = 60, 16
@@ -62,7 +73,7 @@ class Training:
     rule: TableRule = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", TableRule(self.algorithm))
+        object.__setattr__(self, "rule", picture_rule(self.algorithm))
 
     def __call__(
         self,
@@ -94,23 +105,31 @@ class Training:
             return replace(part, value=part.value - kl_weight * to_start(logp, batch.ref_logp))
 
         def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """Sample, judge, and climb as often as asked for; a state is a replica's step, logits and history, side by side."""
+            """Map a replica's step, logits and history, side by side, to those after a step; keep the logits."""
             place, scaled = state[0, 0].long(), state[:, 1 : 1 + table].view(first.shape)
-            log_probs = torch.log_softmax(scaled, -1)
-            action, index = sample_actions(log_probs, draws[place].reshape(REPLICAS, positions, -1))
-            rewards = (luck[place] < success[action].prod(1).view(luck.shape[1:])).double()
-            batch, history = rule.batch(log_probs, first, index, rewards, state[:, 1 + table :])
 
-            def climb(scaled: Tensor) -> Tensor:
-                log_probs = torch.log_softmax(scaled, -1)
-                by, _ = slope(objective, scaled, log_probs, index, batch, rule.with_entropy, entropy_weight)
-                return scaled + lr / temperature**2 * by
+            def run_updates(update: Update, scaled: Tensor, rollout: TableRollout) -> Tensor:
+                minibatch = rule.weigh_by_use(rollout)  # the same in all updates
+                return iterated(lambda scaled: update(scaled, minibatch)[0], scaled, updates_per_rollout)
 
-            after = iterated(climb, scaled, updates_per_rollout).flatten(1)
-            return torch.cat([state[:, :1] + 1, after, history], 1), after
+            scaled, rollout = table_step(
+                rule,
+                scaled,
+                draws[place].reshape(REPLICAS, 1, positions, -1),
+                grade=partial(grade_by_luck, success, luck[place]),
+                reference=first,
+                run_updates=run_updates,
+                rate=lr / temperature**2,
+                history=unpack_history(state[:, 1 + table :], rule),
+                objective=objective,
+                entropy_weight=entropy_weight,
+            )
+            after = scaled.flatten(1)
+            return torch.cat([state[:, :1] + 1, after, pack_history(rollout.history, REPLICAS)], 1), after
 
         steps_done = torch.zeros(REPLICAS, 1, dtype=torch.double)
-        state = torch.cat([steps_done, begin.flatten(1), rule.history_before(REPLICAS, luck.shape[2])], 1)
+        history = PromptHistory.empty(REPLICAS * luck.shape[2]) if rule.needs_history else None
+        state = torch.cat([steps_done, begin.flatten(1), pack_history(history, REPLICAS)], 1)
         logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS, in_slices=True)])
         return learning_curves(logits.view(STEPS + 1, REPLICAS, positions, actions), success, step)
 

@@ -13,8 +13,9 @@ from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Cells, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import repeated
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
-from rlviz.pictures.table import TableRule, has_groups, sample_actions
-from rlviz.tabular import slope
+from rlviz.pictures.table import has_groups, pack_history, picture_rule, unpack_history
+from rlviz.pieces.advantages import PromptHistory
+from rlviz.tabular import TableRollout, TableRule, Update, table_step
 from rlviz.types import Batch, TokenObjective
 
 STEPS, GROUP, UPDATES = 40, 4, 3
@@ -39,7 +40,7 @@ class Loop:
     rule: TableRule = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", TableRule(self.algorithm))
+        object.__setattr__(self, "rule", picture_rule(self.algorithm))
 
     def __call__(self, moment: Tensor, step: Tensor, lr: Tensor, draws: Tensor, **widths: Tensor) -> dict[str, Tensor]:
         """Return the numbers of one moment of one step, see `at_moment`; draws: what chance gives, [S, G, T]."""
@@ -48,30 +49,42 @@ class Loop:
         table = begin.numel()
 
         def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """Sample, judge, and climb three times; a state is the step, logits and history, side by side."""
+            """Map the step, logits and history, side by side, to those after a step; keep what a moment of it shows."""
             place, scaled = state[0, 0].long(), state[:, 1 : 1 + table].view(begin.shape)
-            log_probs, first = torch.log_softmax(scaled, -1), torch.log_softmax(begin, -1)
-            digits, index = sample_actions(log_probs, draws[place].T.contiguous().unsqueeze(0))
-            rewards = (digits.sum(1) == SUM).double().view(1, 1, GROUP)
-            batch, history = rule.batch(log_probs, first, index, rewards, state[:, 1 + table :])
             updates: list[Tensor] = []
 
             def objective(logp: Tensor, batch: Batch) -> TokenObjective:
-                """Return the algorithm's own; each token's push ∂J/∂log π and ratio are recorded on the way."""
+                """Return the algorithm's objective; record each token's push ∂J/∂log π and ratio."""
                 part = now.objective(logp, batch)
                 (push,) = torch.autograd.grad(part.value.sum(), logp, retain_graph=True)
                 updates.extend([push.flatten(), part.ratio.detach().expand(push.shape).flatten()])
                 return part
 
-            for _ in range(UPDATES):
-                gradient, _ = slope(objective, scaled, log_probs, index, batch, rule.with_entropy)
-                scaled = scaled + lr * gradient
-                log_probs = torch.log_softmax(scaled, -1)
-            group = digits[0].T.double(), batch.old_logp.exp(), rewards, batch.advantages[:, 0, 0], scaled
-            after = torch.cat([state[:, :1] + 1, scaled.flatten(1), history], 1)
+            def run_updates(update: Update, scaled: Tensor, rollout: TableRollout) -> Tensor:
+                minibatch = rule.weigh_by_use(rollout)
+                for _ in range(UPDATES):
+                    scaled, _ = update(scaled, minibatch)
+                return scaled
+
+            scaled, rollout = table_step(
+                rule,
+                scaled,
+                draws[place].T.contiguous().view(1, 1, PLACES, GROUP),
+                grade=lambda digits: (digits.sum(2) == SUM).double(),
+                reference=torch.log_softmax(begin, -1),
+                run_updates=run_updates,
+                rate=lr,
+                history=unpack_history(state[:, 1 + table :], rule),
+                objective=objective,
+            )
+            tokens = rollout.tokens
+            digits, A = rollout.actions[0, 0].T.double(), tokens.advantages[0, :, 0]
+            group = digits, tokens.old_logp.exp(), rollout.rewards, A, scaled
+            after = torch.cat([state[:, :1] + 1, scaled.flatten(1), pack_history(rollout.history, 1)], 1)
             return after, torch.cat([*(values.flatten() for values in group), *updates])
 
-        state = torch.cat([torch.zeros(1, 1, dtype=torch.double), begin.flatten(1), rule.history_before(1, 1)], 1)
+        history = pack_history(PromptHistory.empty(1) if rule.needs_history else None, 1)
+        state = torch.cat([torch.zeros(1, 1, dtype=torch.double), begin.flatten(1), history], 1)
         return at_moment(repeated(one_step, state, STEPS), moment, step)
 
 

@@ -46,7 +46,7 @@ def record(path: Path = FILE) -> None:
                 generator=torch.Generator().manual_seed(0),
             )
             with torch.no_grad():
-                old_logp = token_logp(response_logits(policy, **samples.place), samples.tokens)
+                old_logp = token_logp(response_logits(policy, **samples.model_inputs), samples.tokens)
             texts = samples.texts(policy)
             graded = [
                 [task.grade(p, t).correct for t in row]

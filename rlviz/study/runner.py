@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Generic, Protocol, TypeVar
 
-from rlviz.parallel import check_engine, in_this_process, run_on
+from rlviz.parallel import check_engine, runs_in_this_process, run_on
 from small_models.checks import check_number
 
 MOST_SEEDS, MOST_JOBS = 10_000, 1024
@@ -57,7 +57,7 @@ class Running(Iterator[R], Generic[J, R]):
     def __init__(self, every: Sequence[J], kept: Collection[Any], *, jobs: int | None, on: str) -> None:
         self.all, self.missing = list(every), [job for job in every if job.key not in kept]
         self._left = {job.key: job.cost for job in self.missing}
-        self.here = in_this_process(on, jobs, len(self.missing))
+        self.here = runs_in_this_process(on, jobs, len(self.missing))
         self._told = run_on(on, _tell, self.missing, jobs=jobs)
 
     @property

@@ -1,4 +1,4 @@
-"""A critic: what a response is measured against where its group is not, V before each token. It learns beside the policy."""
+"""Critics: the value V before each token, the baseline of algorithms that compare no group; they learn beside the policy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from small_models.sampling import response_logits_and_hidden
 from small_models.scorers import Scorer, number_of
 
 
-class Placed(Protocol):
-    """Responses that a model can be asked about."""
+class HasModelInputs(Protocol):
+    """Responses with the arguments of a model's forward."""
 
     @property
-    def place(self) -> dict[str, Tensor]: ...
+    def model_inputs(self) -> dict[str, Tensor]: ...
 
 
 def new_critic(policy: Policy, kind: Critic) -> SeparateCritic | SharedCritic:
-    """Return a critic that says 0 everywhere."""
+    """Return a critic of value 0 everywhere."""
     return SeparateCritic(policy) if kind == "separate" else SharedCritic(policy)
 
 
@@ -36,9 +36,9 @@ class SeparateCritic(nn.Module):
     def head(self) -> nn.Linear:
         return self.scorer.head
 
-    def forward(self, policy: Policy, rows: Placed, *, alone: bool) -> tuple[None, Tensor]:
+    def forward(self, policy: Policy, rows: HasModelInputs, *, alone: bool) -> tuple[None, Tensor]:
         """Return V before each token, [P, G, T], and no logits of the policy, which has no part in it."""
-        return None, self.scorer.values(**rows.place)
+        return None, self.scorer.values(**rows.model_inputs)
 
 
 class SharedCritic(nn.Module):
@@ -51,8 +51,8 @@ class SharedCritic(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, policy: Policy, rows: Placed, *, alone: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, policy: Policy, rows: HasModelInputs, *, alone: bool) -> tuple[Tensor, Tensor]:
         """Return the policy's logits [P, G, T, V] and V before each token [P, G, T]; alone: the trunk gets no gradient."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not alone):
-            logits, hidden = response_logits_and_hidden(policy, **rows.place)
+            logits, hidden = response_logits_and_hidden(policy, **rows.model_inputs)
         return logits, number_of(self.head, hidden)

@@ -24,7 +24,7 @@ def json_text(value: Any, indent: int = 0) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a path to write to, whose file then replaces the one at `path`: after a power cut, too, it is the old or the new."""
+    """Yield a path to write to, whose file then replaces the one at `path`: after a power cut, too, it is the old or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
@@ -73,28 +73,28 @@ def _flush(path: Path) -> None:
 
 
 class FolderLock:
-    """The right to write into a folder, which only one has at a time; a process that ended has it no longer.
+    """A lock on a folder for writing; a process that ends releases it.
 
-    In one process the newest has it: a notebook's older run may still be there. why_not: once it is lost, why, in words.
+    Within a process the newest lock wins: a notebook's older run may still exist. why_not: the reason once it is lost.
     Raises BlockingIOError when another process has it.
     """
 
-    _held: ClassVar[WeakValueDictionary[Path, FolderLock]] = WeakValueDictionary()
+    _locks: ClassVar[WeakValueDictionary[Path, FolderLock]] = WeakValueDictionary()
 
     def __init__(self, folder: Path) -> None:
         self.why_not: str | None = None
-        place = folder.resolve()
-        if (older := self._held.get(place)) is not None:
+        path = folder.resolve()
+        if (older := self._locks.get(path)) is not None:
             older.release("was resumed since by a newer one")
         self._file = FileLock(folder / LOCK, thread_local=False)
         try:
             self._file.acquire(timeout=0)
         except Timeout:
             raise BlockingIOError("another process is training in it") from None
-        self._held[place] = self
+        self._locks[path] = self
 
     def release(self, why: str) -> None:
-        """Let others have it; say why it is gone."""
+        """Release the lock, with the reason."""
         if self.why_not is None:
             self.why_not = why
             self._file.release(force=True)

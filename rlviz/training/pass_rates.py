@@ -1,4 +1,4 @@
-"""How often one of k samples is right, of a policy on prompts that training never shows it."""
+"""pass@k of a policy on held-out prompts: how often one of k samples is right."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pass_rates(
     at_once = max(1, AT_ONCE // samples)
     for start in range(0, len(prompts), at_once):
         part = prompts[start : start + at_once]
-        found = sample(
+        samples_of_part = sample(
             policy,
             part,
             task=task,
@@ -53,7 +53,7 @@ def pass_rates(
             temperature=temperature,
             generator=generator,
         )
-        texts = found.texts(policy)
+        texts = samples_of_part.texts(policy)
         right += [sum(task.grade(p, text).correct for text in row) for p, row in zip(part, texts, strict=True)]
     counts = torch.tensor(right)
     return {k: float(pass_at_k(counts, samples, k).mean()) for k in ks}

@@ -14,7 +14,7 @@ from rlviz.settings import PairSettings
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.state import State, new_optimizer
-from rlviz.training.step import descend, warm_up
+from rlviz.training.step import optimizer_step, set_learning_rates
 from rlviz.types import PairRecord
 from small_models.host import on_host
 from small_models.memory import check_logits_fit
@@ -75,7 +75,7 @@ class PreferenceRun(TrainingRun[PairRecord]):
             raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
 
     def collect(self) -> list[int]:
-        """Return the places of the pairs of an update."""
+        """Return the indices of the pairs of an update, each pair once before one comes again."""
         size, waiting = self.settings.batch_size, self.state.waiting or []
         if len(waiting) < size:
             waiting = waiting + torch.randperm(len(self.pairs), generator=self.state.generator).tolist()
@@ -83,8 +83,8 @@ class PreferenceRun(TrainingRun[PairRecord]):
         return batch
 
     def update(self, collected: list[int]) -> dict[str, Any]:
-        """Take an update on these pairs; return the record's fields that tell of it."""
-        warm_up(self.state, self.settings)
+        """Take an update on these pairs; return the record's fields of it."""
+        set_learning_rates(self.state, self.settings)
         pairs = self.encoded.take(torch.tensor(collected))
         logp, lengths = encoded_logp(self.policy, pairs), pairs.mask.sum(-1)
         ref_logp = self.ref_logp[collected]
@@ -100,7 +100,7 @@ class PreferenceRun(TrainingRun[PairRecord]):
         for optimizer in self.state.optimizers:
             optimizer.zero_grad()
         output.loss.backward()
-        norm = descend(self.state, self.settings, float(output.loss.detach()))
+        norm = optimizer_step(self.state, self.settings, float(output.loss.detach()))
         gain = (logp.detach() - ref_logp).mean(0)
         numbers = {
             "loss": output.loss,
@@ -114,8 +114,8 @@ class PreferenceRun(TrainingRun[PairRecord]):
             "rejected_gain": gain[1],
             "pull": self._pull(output.chosen_reward, output.rejected_reward),
         }
-        there = on_host(*numbers.values())
-        return {name: float(number) for name, number in zip(numbers, there, strict=True)} | {"grad_norm": norm}
+        values = on_host(*numbers.values())
+        return {name: float(value) for name, value in zip(numbers, values, strict=True)} | {"grad_norm": norm}
 
     def _pull(self, chosen_reward: Tensor, rejected_reward: Tensor) -> Tensor:
         margin = torch.zeros_like(chosen_reward, requires_grad=True)

@@ -1,4 +1,4 @@
-"""What a step records: numbers of its rollout, its first groups in full, and what the loss made of each of their tokens."""
+"""A step's record: numbers of its rollout, its first groups in full, and the loss, ratio and push of each of their tokens."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ROUTING_EVERY = 5  # steps, of which the middle one stands for all; two more for
 def record_fields(
     state: State, task: Task, settings: TrainSettings, rollout: Rollout, updates: Updates
 ) -> dict[str, Any]:
-    """Return the fields of a step's record that tell of its rollout, one on the CPU, and of its updates, which are done."""
+    """Return the fields of a step's record from its rollout, on the CPU, and the statistics of its updates."""
     fields = rollout_numbers(rollout) | updates.numbers()
     entered = rollout.rewards.numel() * updates.count / settings.minibatches
     fields |= {"beta": state.algorithm.beta, "rows_used": updates.rows / entered}
     if rollout.old_values is not None and rollout.returns is not None:
-        fields["value_loss"] = updates.value_loss
+        fields["value_loss"] = updates.value_loss / updates.count
         fields["explained_variance"] = explained_variance(rollout.old_values, rollout.returns, rollout.mask)
     if state.reward_model is not None:
         fields["reward_agreement"] = agreement(rollout.sampled.outcomes, rollout.sampled.correct)
@@ -50,19 +50,19 @@ def record_fields(
 
 
 def groups_of_step(state: State, task: Task, settings: TrainSettings, rollout: Rollout) -> tuple[GroupRecord, ...]:
-    """Return the first groups of a rollout: in steps with details with their tokens, in watched ones with those of one."""
+    """Return the first groups of a rollout: with all tokens in steps with details, with one group's in watched steps."""
     step, details = state.step + 1, settings.details_every
     count = min(settings.details_groups, len(rollout.rewards))
     tokens: Sequence[int] = ()
     if details and step % details == 0:
         tokens = range(count)
     elif details and settings.watch_every and step % settings.watch_every == 0:
-        tokens = [watched_group(rollout.rewards[:count])]
+        tokens = [first_informative_group(rollout.rewards[:count])]
     return group_records(state.algorithm, state.policy, task, rollout, count, settings, tokens=tokens)
 
 
 def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
-    """Return the fields of a `StepRecord` that the rollout alone decides, one on the CPU."""
+    """Return the fields of a `StepRecord` that depend on the rollout alone, on the CPU."""
     samples, sampled = rollout.samples, rollout.sampled
     grades = [grade for row in sampled.grades for grade in row]
     group_size, used = rollout.rewards.shape[1], sampled.selected.unique()
@@ -85,20 +85,20 @@ def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
 
 
 def mismatch(rollout: Rollout) -> dict[str, float]:
-    """Return how far the sampler is from the trainer, as fields of a `StepRecord`; nothing where they are one."""
+    """Return the distance of sampler and trainer as fields of a `StepRecord`; none where they are the same."""
     if rollout.sampler_logp is None:
         return {}
-    old, own, mask = rollout.old_logp.double(), rollout.sampler_logp.double(), rollout.samples.mask
-    w = token_ratio(old, own, mask)[mask]
+    old, drawn, mask = rollout.old_logp.double(), rollout.sampler_logp.double(), rollout.samples.mask
+    w = token_ratio(old, drawn, mask)[mask]
     return {
-        "mismatch_kl": float(k3(own, old)[mask].mean()),
+        "mismatch_kl": float(k3(drawn, old)[mask].mean()),
         "mismatch_std": float(w.std(correction=0)),
         "mismatch_outside": float(((w < NEAR[0]) | (w > NEAR[1])).double().mean()),
     }
 
 
 def repeated(samples: Samples) -> float:
-    """Return the share of tokens that are the same as the one before them in their response."""
+    """Return the share of tokens that repeat the token before them."""
     both = samples.mask[..., 1:] & samples.mask[..., :-1]
     same = (samples.tokens[..., 1:] == samples.tokens[..., :-1]) & both
     return float(same.sum() / samples.mask.sum())
@@ -112,26 +112,25 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float |
     return float(1 - (returns - values).var() / returns.var())
 
 
-def routing_is_counted(step: int) -> bool:
-    """Return whether the record of the step after so many has routing flips."""
-    return step % ROUTING_EVERY == ROUTING_EVERY // 2
-
-
-class Routing:
-    """The experts that the first tokens of a rollout are routed to, before the step's updates: one response a prompt."""
+class RoutingProbe:
+    """The experts that the first tokens of a rollout are routed to before the step's updates, of one response a prompt."""
 
     def __init__(self, policy: Policy, samples: Samples) -> None:
         first = samples.first()
         self._part = first.take(torch.arange(min(WATCHED, len(first.tokens)), device=first.tokens.device))
-        self._before = self._of(policy)
+        self._before = routed(policy, self._part.prompt_ids, self._part.prompt_mask, self._part.tokens)
 
-    def _of(self, policy: Policy) -> Tensor | None:
-        return routed(policy, self._part.prompt_ids, self._part.prompt_mask, self._part.tokens)
+    @staticmethod
+    def is_due(step: int) -> bool:
+        """Return whether the record of the step after so many has routing flips."""
+        return step % ROUTING_EVERY == ROUTING_EVERY // 2
 
     def flips(self, policy: Policy) -> float | None:
-        """Return the share of decisions that are others now; None without experts."""
-        now = None if self._before is None else self._of(policy)
-        return None if self._before is None or now is None else routing_flips(self._before, now, self._part.mask)
+        """Return the share of routing decisions that differ after the updates; None without experts."""
+        if self._before is None:
+            return None
+        now = routed(policy, self._part.prompt_ids, self._part.prompt_mask, self._part.tokens)
+        return None if now is None else routing_flips(self._before, now, self._part.mask)
 
 
 def group_records(
@@ -153,7 +152,7 @@ def group_records(
     lengths, truncated = rollout.samples.lengths[:count].tolist(), rollout.samples.truncated[:count].tolist()
     advantages = (rollout.advantages[:count].sum(-1) / rollout.mask[:count].sum(-1).clamp(min=1)).tolist()
     recorded = _token_records(algorithm, policy, rollout, torch.tensor(tokens), settings) if tokens else []
-    of_tokens = dict(zip(tokens, recorded, strict=True))
+    tokens_by_group = dict(zip(tokens, recorded, strict=True))
 
     def response_record(p: int, g: int) -> ResponseRecord:
         return ResponseRecord(
@@ -164,7 +163,7 @@ def group_records(
             correct=sampled.grades[p][g].correct,
             well_formed=sampled.grades[p][g].format,
             truncated=truncated[p][g],
-            tokens=of_tokens[p][g] if p in of_tokens else (),
+            tokens=tokens_by_group[p][g] if p in tokens_by_group else (),
         )
 
     return tuple(
@@ -177,8 +176,8 @@ def group_records(
     )
 
 
-def watched_group(rewards: Float[Tensor, "P G"]) -> int:
-    """Return the first group whose rewards differ, since others teach nothing; the first of all where there is none."""
+def first_informative_group(rewards: Float[Tensor, "P G"]) -> int:
+    """Return the index of the first group whose rewards differ, since others teach nothing; 0 where there is none."""
     return int((~all_equal(rewards)).int().argmax())
 
 
@@ -196,7 +195,7 @@ def token_weights(
 
 
 def chosen_tokens(algorithm: PolicyGradient, rollout: Rollout) -> Bool[Tensor, "P G T"] | None:
-    """Return the tokens that the surrogate chooses among those of a rollout's selected groups; None where it does not choose."""
+    """Return the mask of tokens that the surrogate chooses among a rollout's selected groups; None where it does not choose."""
     parts, groups = (rollout.advantages, rollout.old_logp, rollout.mask), rollout.sampled.selected
     selected = algorithm.chosen(*(part[groups] for part in parts))
     if selected is None:
@@ -232,19 +231,19 @@ def _token_records(
     """Return the records of every token of these groups, observations included, [N][G]."""
     samples, old_logp = rollout.samples.take(which), rollout.old_logp[which]
     with torch.no_grad():
-        there = samples.each(lambda values: values.to(policy.device))
+        on_device = samples.each(lambda values: values.to(policy.device))
         experts = routes_at(rollout.experts, which)
-        (logp,) = on_host(logp_under(policy, there, settings, experts))
+        (logp,) = on_host(logp_under(policy, on_device, settings, experts))
         entropy = None
         if algorithm.asks_for("surrogate", "entropy"):
-            (entropy,) = on_host(entropy_under(policy, there, settings, experts))
+            (entropy,) = on_host(entropy_under(policy, on_device, settings, experts))
     weights = token_weights(algorithm, rollout.mask, rollout.sampled.selected)[which]
     ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
     chosen = chosen_tokens(algorithm, rollout)
     chosen = None if chosen is None else chosen[which]
     drawn = None if rollout.sampler_logp is None else rollout.sampler_logp[which]
-    given = ref_logp, weights, entropy, chosen, drawn
-    batch = Batch(old_logp, rollout.advantages[which], rollout.mask[which], *given)
+    advantages, mask = rollout.advantages[which], rollout.mask[which]
+    batch = Batch(old_logp, advantages, mask, ref_logp, weights, entropy, chosen, drawn)
     values = None if rollout.old_values is None else rollout.old_values[which]
     output, pushed = loss_and_pushes(algorithm, logp, batch)
     columns = {
@@ -260,8 +259,8 @@ def _token_records(
         "push": pushed,
         "observed": samples.observed,
     }
-    kept = samples.there
-    ids = samples.tokens[kept].tolist()
+    is_token = samples.there
+    ids = samples.tokens[is_token].tolist()
     if ref_logp is not None:
         columns["ref_prob"] = ref_logp.exp()
     if values is not None:
@@ -272,18 +271,18 @@ def _token_records(
         columns["chosen"] = chosen
     if drawn is not None:
         columns["sampler_prob"] = drawn.exp()
-    lists: dict[str, list[Any]] = {name: _rounded(column[kept]).tolist() for name, column in columns.items()}
+    lists: dict[str, list[Any]] = {name: _rounded(column[is_token]).tolist() for name, column in columns.items()}
     for name in ("ref_prob", "value", "entropy", "chosen", "sampler_prob"):
         lists.setdefault(name, [None] * len(ids))
     lists["upper"] = [None if limit == math.inf else limit for limit in lists["upper"]]
     text = {token: policy.vocabulary.decode([token]) for token in set(ids)}
     lists["token"] = [text[token] for token in ids]
     records = (TokenRecord(**dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True))
-    return [[tuple(islice(records, length)) for length in group] for group in kept.sum(-1).tolist()]
+    return [[tuple(islice(records, length)) for length in group] for group in is_token.sum(-1).tolist()]
 
 
 def _rounded(values: Tensor) -> Tensor:
-    """Return numbers with the seven digits that float32 has, which halves them on disk; truths as they are."""
+    """Return numbers rounded to the seven digits of float32, which halves them on disk; booleans unchanged."""
     if values.dtype == torch.bool:
         return values
     exact = values.double()

@@ -1,4 +1,4 @@
-"""Where the rewards of a rollout come from: the task's rules, for whole responses or single steps, or a reward model."""
+"""Rewards of a rollout: checks of their source, rewards of single steps, and pairs and agreement for a reward model."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def agreement(scores: Tensor, correct: Tensor) -> float | None:
 
 def pairs_among(policy: Policy, groups: Sampled) -> list[Pair]:
     """Return pairs of a right and a wrong response to one prompt, at most two a prompt, of different texts."""
-    kept = writable(policy, groups.samples).tolist()
+    is_writable = writable(policy, groups.samples).tolist()
     pairs = []
-    for prompt, texts, grades, whole in zip(groups.prompts, groups.texts, groups.grades, kept, strict=True):
-        correct = {text: grade.correct for text, grade in compress(zip(texts, grades, strict=True), whole)}
+    for prompt, texts, grades, usable in zip(groups.prompts, groups.texts, groups.grades, is_writable, strict=True):
+        correct = {text: grade.correct for text, grade in compress(zip(texts, grades, strict=True), usable)}
         right, wrong = ([text for text, is_right in correct.items() if is_right is side] for side in (True, False))
         pairs += [Pair(prompt, *both) for both in list(product(right, wrong))[:PAIRS_A_PROMPT]]
     return pairs

@@ -1,7 +1,7 @@
-"""A rollout: what a step sampled, and what each of its tokens earned.
+"""A rollout: the responses of a step with their rewards, log-probabilities and advantages; micro-batches of it.
 
 P prompts (of all rounds of sampling), G responses to each, T tokens of the longest. A rollout is one class from the sampler to
-the loss: as groups its tensors over tokens are [P, G, T]; as rows, of which an update is given some, they are [N, 1, T].
+the loss: as groups its tensors over tokens are [P, G, T]; as rows, the form that an update takes, they are [N, 1, T].
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from small_models.tasks import Grade
 Routes = tuple[Tensor, Tensor] | None  # of prompts and of tokens, as `small_models.routing.routes_of` gives them
 OVER_TOKENS = {
     "over_tokens": True
-}  # marks a field with a number for each token; None where the algorithm has no use for it
+}  # marks a field with a number for each token; None where the algorithm does not need it
 
 
 @dataclass(frozen=True)
 class Sampled:
     """Groups of responses to P prompts, those of all rounds of a step, and how the task grades them.
 
-    places: of the prompts among the training prompts, [P]. texts, grades: [P][G]. outcomes: what groups are selected by, right or
-    wrong, or what a reward model says, [P, G]. selected: indices of the groups to learn from. rounds: how often it was sampled.
+    places: indices of the prompts among the training prompts, [P]. texts, grades: [P][G]. outcomes: the numbers by which groups
+    are selected, right or wrong, or a reward model's scores, [P, G]. selected: indices of the groups to learn from. rounds: of
+    sampling.
     """
 
     places: Tensor
@@ -47,26 +48,26 @@ class Sampled:
     @property
     def correct(self) -> Tensor:
         """1 for a right response, 0 for a wrong one, [P, G]."""
-        return of_grades(self.grades, "correct", self.samples.tokens.device)
+        return grade_tensor(self.grades, "correct", self.samples.tokens.device)
 
     @property
     def well_formed(self) -> Tensor:
         """1 for a response in the task's format, 0 for another, [P, G]."""
-        return of_grades(self.grades, "format", self.samples.tokens.device)
+        return grade_tensor(self.grades, "format", self.samples.tokens.device)
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Responses with all that the updates learn from.
+    """Responses with rewards, advantages and all else that the updates read.
 
-    sampled: what it was made of, and rewards [P, G] after shaping (of single steps their mean), as groups. kl: to the reference,
-    nats a token. prompt_ids, prompt_mask: [P, S], each prompt once; owner: which of them each response answers. mask: the tokens
-    that the loss sees. old_logp: log π_old, the trainer's before the updates; sampler_logp: with which the tokens were really
-    drawn, None where that is π_old. old_values, returns: a critic's, and its targets. weights: of the tokens in the
-    objective of their minibatch; chosen: the tokens that the algorithm chose in it. observed: those that the environment wrote,
-    None where the loss does not learn them; observed_weights: of these in their minibatch. prompt_routes, routes: the sampler's
-    experts, as `small_models.routing.routes_of` gives them; None where they are not replayed. forward: to save
-    time, logits and critic's values over all of these, with gradient: the first update takes them out in place of reading again.
+    sampled: the groups as they were sampled. rewards: [P, G] after shaping (of reasoning steps their mean). kl: to the
+    reference, nats a token. prompt_ids, prompt_mask: [P, S], each prompt once; owner: the prompt that each response answers.
+    mask: the tokens that the loss sees. old_logp: log π_old, the trainer's before the updates; sampler_logp: that with which
+    the tokens were drawn, None where it is π_old. old_values, returns: a critic's, and its targets. weights: shares of the
+    tokens in the objective of their minibatch; chosen: the tokens that the algorithm chose in it. observed: the tokens that the
+    environment wrote, None where the loss does not learn them; observed_weights: their shares. prompt_routes, routes: the
+    sampler's experts, as `small_models.routing.routes_of` returns them; None where they are not replayed. forward: logits and
+    critic's values of these responses, with gradient: the first update pops them instead of a second forward.
     """
 
     sampled: Sampled
@@ -97,51 +98,53 @@ class Rollout:
         return self.sampled.samples
 
     @property
-    def place(self) -> dict[str, Tensor]:
-        """What a model is asked for the logits or values of the tokens that the loss sees."""
-        read = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask, "owner": self.owner}
-        return read | {"tokens": self.tokens, "wanted": self.learnt}
+    def model_inputs(self) -> dict[str, Tensor]:
+        """Arguments of `response_logits` for the tokens that the loss sees."""
+        prompts = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask, "owner": self.owner}
+        return prompts | {"tokens": self.tokens, "wanted": self.loss_mask}
 
     @property
-    def learnt(self) -> Tensor:
-        """The tokens whose log-probabilities are in the loss."""
+    def loss_mask(self) -> Tensor:
+        """The mask of the tokens whose log-probabilities are in the loss."""
         return self.mask if self.observed is None else self.mask | self.observed
 
     @property
     def longest(self) -> int:
-        """Tokens up to the last one that the loss sees in any response."""
-        seen = self.learnt.flatten(0, 1).any(0).nonzero()
-        return int(seen.max()) + 1 if len(seen) else 0
+        """The length up to the last token that the loss sees in any response."""
+        used = self.loss_mask.flatten(0, 1).any(0).nonzero()
+        return int(used.max()) + 1 if len(used) else 0
 
     @property
     def experts(self) -> Routes:
         """The sampler's experts of prompts and of tokens, None where they are not replayed."""
         return None if self.prompt_routes is None or self.routes is None else (self.prompt_routes, self.routes)
 
-    def each(self, change: Callable[[Tensor], Tensor], **others: Any) -> Rollout:
-        """Return it with every tensor over tokens changed in the same way."""
-        over = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata}
-        changed: dict[str, Any] = {name: change(value) for name, value in over.items() if value is not None}
+    def map_tensors(self, change: Callable[[Tensor], Tensor], **others: Any) -> Rollout:
+        """Return the rollout with every tensor over tokens changed by the same function, and these other fields."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata}
+        changed: dict[str, Any] = {name: change(value) for name, value in tensors.items() if value is not None}
         return replace(self, **changed, **others)
 
     def rows(self) -> Rollout:
         """Return the responses of the selected groups as groups of one."""
         groups = self.sampled.selected
         owner = torch.arange(len(groups), device=self.tokens.device).repeat_interleave(self.tokens.shape[1])
-        return self.each(lambda values: values[groups].flatten(0, 1).unsqueeze(1), **self._prompts(groups), owner=owner)
+        return self.map_tensors(
+            lambda values: values[groups].flatten(0, 1).unsqueeze(1), **self._prompts(groups), owner=owner
+        )
 
     def take(self, index: Tensor) -> Rollout:
-        """Return the rows at these indices, and no prompt that none of them answers."""
-        left, owner = self.owner[index].unique(return_inverse=True)
-        return self.each(lambda values: values[index], **self._prompts(left), owner=owner, forward=[])
+        """Return the rows at these indices, with the prompts that they answer."""
+        prompts, owner = self.owner[index].unique(return_inverse=True)
+        return self.map_tensors(lambda values: values[index], **self._prompts(prompts), owner=owner, forward=[])
 
     def _prompts(self, index: Tensor) -> dict[str, Tensor | None]:
         routes = None if self.prompt_routes is None else self.prompt_routes[index]
         return {"prompt_ids": self.prompt_ids[index], "prompt_mask": self.prompt_mask[index], "prompt_routes": routes}
 
-    def cut(self, length: int) -> Rollout:
-        """Return it without the tokens from `length` on."""
-        return self.each(lambda values: values[..., :length], forward=[])
+    def truncate(self, length: int) -> Rollout:
+        """Return the rollout without the tokens from `length` on."""
+        return self.map_tensors(lambda values: values[..., :length], forward=[])
 
     def split(self, tokens: int) -> list[Rollout]:
         """Return the rows in their order as micro-batches of at most so many tokens, each cut to its longest row.
@@ -153,29 +156,29 @@ class Rollout:
             return [self]
         width, longest = self.prompt_ids.shape[1], 0
         parts: list[list[int]] = []
-        place = torch.arange(1, self.mask.shape[-1] + 1, device=self.mask.device)
-        for row, length in enumerate((self.learnt * place).amax((1, 2)).tolist()):
+        position = torch.arange(1, self.mask.shape[-1] + 1, device=self.mask.device)
+        for row, length in enumerate((self.loss_mask * position).amax((1, 2)).tolist()):
             longest = max(longest, length)
             if not parts or (len(parts[-1]) + 1) * (width + longest) > tokens:
                 parts.append([])
                 longest = length
             parts[-1].append(row)
-        taken = [self.take(torch.tensor(part, device=self.mask.device)) for part in parts]
-        return [part.cut(max(1, part.longest)) for part in taken]  # without any token there would be nothing to read
+        micro_batches = [self.take(torch.tensor(part, device=self.mask.device)) for part in parts]
+        return [part.truncate(max(1, part.longest)) for part in micro_batches]  # a model cannot read no token at all
 
 
-def of_grades(grades: Sequence[Sequence[Grade]], name: str, device: torch.device) -> Tensor:
-    """Return "correct" or "format" of every grade as 1 or 0, [P, G]."""
-    return torch.tensor([[float(getattr(grade, name)) for grade in row] for row in grades], device=device)
+def grade_tensor(grades: Sequence[Sequence[Grade]], field: str, device: torch.device) -> Tensor:
+    """Return one field of the grades, "correct" or "format", as a tensor of 1 and 0, [P, G]."""
+    return torch.tensor([[float(getattr(grade, field)) for grade in row] for row in grades], device=device)
 
 
 def logp_under(policy: Policy, samples: Samples, settings: TrainSettings, routes: Routes = None) -> Tensor:
-    """Return log-probabilities of sampled tokens under a policy, [P, G, T], through these experts or through its own."""
+    """Return log-probabilities of sampled tokens under a policy, [P, G, T]; routes: experts to replay, None for its own."""
     return _under(policy, samples, settings, partial(token_logp, temperature=settings.temperature), routes)
 
 
 def entropy_under(policy: Policy, samples: Samples, settings: TrainSettings, routes: Routes = None) -> Tensor:
-    """Return the entropy of the distributions that sampled tokens have under a policy, nats, [P, G, T]; routes: as before."""
+    """Return the entropy of a policy's distribution at each sampled token, nats, [P, G, T]; routes as in `logp_under`."""
     entropy = partial(token_entropy, temperature=settings.temperature)
     return _under(policy, samples, settings, lambda logits, _: entropy(logits), routes)
 
@@ -185,12 +188,14 @@ def routes_at(routes: Routes, groups: Tensor) -> Routes:
     return None if routes is None else (routes[0][groups], routes[1][groups])
 
 
-def through(policy: Policy, routes: Routes, owner: Tensor | None = None) -> AbstractContextManager[None]:
-    """Within it, what is read goes through these experts of `routes_of`, or through the policy's own."""
+def replay_routing(policy: Policy, routes: Routes, owner: Tensor | None = None) -> AbstractContextManager[None]:
+    """Return a context in which a policy's forward replays these experts of `routes_of`; its own where routes is None."""
     if routes is None:
         return nullcontext()
-    of_prompts, of_tokens = (experts.to(policy.device) for experts in routes)  # a record's rollout is on the host
-    return replaying(policy, of_prompts, of_tokens, owner)
+    prompt_experts, token_experts = (
+        experts.to(policy.device) for experts in routes
+    )  # a record's rollout is on the host
+    return replaying(policy, prompt_experts, token_experts, owner)
 
 
 def _under(
@@ -205,7 +210,7 @@ def _under(
     tokens = group_size * (samples.prompt_ids.shape[1] + length)
     at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
     if at_once >= prompts:
-        with through(policy, routes):
-            return measure(response_logits(policy, **samples.place), samples.tokens)
+        with replay_routing(policy, routes):
+            return measure(response_logits(policy, **samples.model_inputs), samples.tokens)
     parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
     return torch.cat([_under(policy, samples.take(part), settings, measure, routes_at(routes, part)) for part in parts])

@@ -1,4 +1,4 @@
-"""A run as an iterator of records: what stands around its steps, and what it did to the policy."""
+"""A run as an iterator of records: evaluation, checkpoints and errors around its steps, and its summary."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rlviz.training.rewards import check_rewards
 from rlviz.training.rollout import Rollout
 from rlviz.training.run_folder import RunFolder, finite_weights
 from rlviz.training.settings import default_settings
-from rlviz.training.state import State, first_state, restore, saved
-from rlviz.training.step import NotFiniteError, collect, learn, step
+from rlviz.training.state import State, checkpoint_data, first_state, restore
+from rlviz.training.step import NotFiniteError, collect, run_updates, step
 from rlviz.training.updates import Updates
 from rlviz.types import PairRecord, StepRecord
 from small_models import paths
@@ -44,9 +44,9 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     policy (changed in place), start: the policy that the run began with, task, algorithm, settings, folder (None without
     `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. state: all that the next step needs;
-    models: those in play, the policy first; path: how its steps compute the policy, "plain" where that is possible
-    (`small_models.paths`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, what
-    says so of a step's fields, for a run that a budget ends. Made by `train` and `resume`.
+    models: role → model, the policy first; path: the forward of its steps, "plain" where that is possible
+    (`small_models.paths`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, a
+    function of a step's fields, for a run that a budget ends. `train` and `resume` build runs.
     """
 
     kind: type[R]  # of its records
@@ -56,22 +56,23 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         self.state, self.start, self.task, self.folder = state, start, task, folder
         self.settings: Any = settings
         self.path = paths.path_of(state.policy.weights)
+        self.evaluated: tuple[int, float] | None = None  # the step of the last evaluation, and its accuracy
         self._saved: int | None = None  # the step of the last checkpoint
-        self._whole = True  # between two steps
+        self._is_between_steps = True
         self._unsaved_seconds = 0.0  # of work since the last checkpoint
         self._save_seconds: list[float] = []  # of the last few checkpoints
 
     @abstractmethod
     def collect(self) -> Any:
-        """Return what the updates of a step learn from."""
+        """Return the data of a step's updates."""
 
     @abstractmethod
     def update(self, collected: Any) -> Any:
-        """Take the updates of a step; return what happened in them."""
+        """Take the updates of a step; return their statistics."""
 
     @abstractmethod
     def advance(self) -> dict[str, Any]:
-        """Do a step, and return its record's fields, but for those that every kind of record has."""
+        """Do a step, and return its record's fields without those that every kind of record has."""
 
     @property
     def policy(self) -> Policy:
@@ -99,19 +100,19 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     @property
     def totals(self) -> dict[str, Any]:
-        """What the run has used up to now, as summary.json tells it."""
+        """Seconds, tokens and steps up to now, as they stand in summary.json."""
         return {"train_seconds": self.train_seconds, "tokens_sampled": self.tokens_sampled, "steps": self.step}
 
     def __next__(self) -> R:
         if self.step >= self.settings.steps:
             raise StopIteration
-        with paths.computing(self.path), computing_as(self.settings, self.policy):
+        with paths.computing(self.path), compute_precision(self.settings, self.policy):
             return self._next()
 
     def _next(self) -> R:
         if self.folder is not None:
             self.folder.check_lock()
-        self._whole = False
+        self._is_between_steps = False
         start = time.perf_counter()
         with one_thread_if_small(self.policy):
             try:
@@ -124,11 +125,10 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         evaluated = every and (self.step % every == 0 or self.step == self.settings.steps)
         if self.evaluation_is_due is not None:
             evaluated = self.evaluation_is_due({**learned, "seconds": seconds})
-        accuracy = (
-            evaluate(self.policy, self.task, max_new_tokens=self.settings.max_new_tokens).accuracy
-            if evaluated
-            else None
-        )
+        accuracy = None
+        if evaluated:
+            accuracy = evaluate(self.policy, self.task, max_new_tokens=self.settings.max_new_tokens).accuracy
+            self.evaluated = self.step, accuracy
         record = self.kind(
             **learned,
             step=self.step,
@@ -137,7 +137,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             lr=self.state.optimizers[0].param_groups[0]["lr"],
             tokens_sampled=self.tokens_sampled,
         )
-        self._whole = True
+        self._is_between_steps = True
         if self.folder is not None:
             self.folder.append(record)
             work = time.perf_counter() - start
@@ -149,7 +149,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         return record
 
     def _save_is_due(self, next_seconds: float) -> bool:
-        """Return whether to save before a next step, which takes about so many seconds."""
+        """Return whether to save before the next step, which takes about so many seconds."""
         every = self.settings.checkpoint_every
         if self.step == self.settings.steps or (every and self.step % every == 0):
             return True
@@ -164,12 +164,12 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         step is saved, and in the middle of a step, which `resume` does again.
         Raises FloatingPointError in place of saving weights that are not finite, OSError in one sentence when the disk is full.
         """
-        if self.folder is None or self._saved == self.step or not self._whole:
+        if self.folder is None or self._saved == self.step or not self._is_between_steps:
             return
         if not finite_weights(self.policy):
             raise FloatingPointError(self._diverged("largest weight"))
         start = time.perf_counter()
-        self.folder.save_state(self.policy, *saved(self.state, self.settings))
+        self.folder.save_state(self.policy, *checkpoint_data(self.state, self.settings))
         self._save_seconds = [*self._save_seconds[-4:], time.perf_counter() - start]
         self._saved, self._unsaved_seconds = self.step, 0.0
 
@@ -180,20 +180,20 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             self.folder.release("was closed")
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
-        """Put back what a checkpoint holds. Raises KeyError, ValueError, TypeError or RuntimeError where it is something else."""
+        """Continue from a checkpoint. Raises KeyError, ValueError, TypeError or RuntimeError where it does not fit."""
         restore(self.state, self.settings, tensors, counters)
         self._saved = self.step
 
     def _diverged(self, what: str, cause: str = "") -> str:
-        """Return a sentence: what is not finite in the step that is being made, the likeliest cause, and what is safe."""
+        """Return a sentence: the number that is not finite, the likeliest cause, and the last checkpoint."""
         safe = "" if self._saved is None else f"; the last checkpoint, of step {self._saved}, is as it was"
         return (
-            f"the {what} of step {self.step + (not self._whole)} is not a finite number, so the run stops: "
+            f"the {what} of step {self.step + (not self._is_between_steps)} is not a finite number, so the run stops: "
             f"{cause or self._likeliest_cause()}{safe}"
         )
 
     def _likeliest_cause(self) -> str:
-        """Return the setting that is furthest from its default, of those that can have made a number not finite by now."""
+        """Return advice on the setting that is furthest from its default, of those that can overflow a number by now."""
         updated: bool = any(bool(state["step"]) for state in self.state.optimizers[0].state.values())
         if not updated and not finite_weights(self.policy):
             return "the policy that it began with has weights that are not finite, begin with another one"
@@ -250,8 +250,8 @@ class RolloutRun(TrainingRun[StepRecord]):
                 "routing is replayed for a policy of experts, such as chain-experts, and an algorithm without a critic; got "
                 f"{policy.source} and {algorithm.name}"
             )
-        given = reference or start, reward_model, reward_pairs
-        super().__init__(first_state(policy, algorithm, settings, prompts, *given), start, task, settings, folder)
+        state = first_state(policy, algorithm, settings, prompts, reference or start, reward_model, reward_pairs)
+        super().__init__(state, start, task, settings, folder)
 
     def advance(self) -> dict[str, Any]:
         return step(self.state, self.task, self.settings)
@@ -260,11 +260,11 @@ class RolloutRun(TrainingRun[StepRecord]):
         return collect(self.state, self.task, self.settings)
 
     def update(self, collected: Rollout) -> Updates:
-        return learn(self.state, collected, self.settings)
+        return run_updates(self.state, collected, self.settings)
 
 
-def computing_as(settings: Settings, policy: Policy) -> AbstractContextManager[Any]:
-    """Within it, models compute in the precision that the settings ask for."""
+def compute_precision(settings: Settings, policy: Policy) -> AbstractContextManager[Any]:
+    """Return a context in which models compute in the precision of the settings."""
     return in_bfloat16(policy.device) if settings.precision == "bfloat16" else nullcontext()
 
 
@@ -275,12 +275,16 @@ def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
     Accuracy is sampled at temperature 1, greedy_accuracy is not sampled; before is that of the policy from which the run
     started, on the same prompts and random numbers.
     """
-    longest = run.settings.max_new_tokens
-    accuracies = {
-        f"{kind}_{when}": evaluate(policy, run.task, max_new_tokens=longest, temperature=temperature).accuracy
-        for when, policy in (("before", run.start), ("after", run.policy))
-        for kind, temperature in (("accuracy", 1.0), ("greedy_accuracy", 0.0))
-    }
+    accuracies = {}
+    for when, policy in (("before", run.start), ("after", run.policy)):
+        for name, temperature in (("accuracy", 1.0), ("greedy_accuracy", 0.0)):
+            if (name, when) == ("accuracy", "after") and run.evaluated is not None and run.evaluated[0] == run.step:
+                accuracies["accuracy_after"] = run.evaluated[
+                    1
+                ]  # the last step's, on the same prompts and random numbers
+                continue
+            result = evaluate(policy, run.task, max_new_tokens=run.settings.max_new_tokens, temperature=temperature)
+            accuracies[f"{name}_{when}"] = result.accuracy
     summary = accuracies | run.totals | {"finished": run.step >= run.settings.steps, "seed": run.settings.seed}
     if run.folder is not None:
         with run.folder.writing():

@@ -115,9 +115,9 @@ class RunFolder:
             raise ValueError(f"run folder {path}: {error}; wait until that ends, or stop it") from error
         with opened.writing():
             # training.json is what `save_state` writes last
-            whole = next((folder / name for name in (NEW, OLD) if (folder / name / "training.json").is_file()), None)
-            if whole and not os.path.lexists(folder / NOW):  # killed between the renames of `save_state`
-                whole.rename(folder / NOW)
+            complete = [folder / name for name in (NEW, OLD) if (folder / name / "training.json").is_file()]
+            if complete and not os.path.lexists(folder / NOW):  # killed between the renames of `save_state`
+                complete[0].rename(folder / NOW)
         return opened
 
     def release(self, why: str) -> None:
@@ -133,7 +133,7 @@ class RunFolder:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn what a full or failing disk raises into one sentence that says what is safe, and let go of the folder."""
+        """Raise a full or failing disk's errors as one sentence that names the last checkpoint, and release the folder."""
         try:
             yield
         except (OSError, SafetensorError) as error:
@@ -146,7 +146,7 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What config.json says. Raises ValueError where it is not what `train` writes; the other readers do so too."""
+        """The content of config.json. Raises ValueError where it is not what `train` writes, as the other readers do."""
         return read_config(self.path)
 
     @property
@@ -164,7 +164,7 @@ class RunFolder:
         return [row for row, _ in read_rows(self.path / "samples.jsonl")]
 
     def records(self) -> list[Any]:
-        """Return the run's steps, as `train` gave them; a step that is not whole on disk (yet) is left out.
+        """Return the run's records, as `train` yielded them, without steps that are not complete on disk (yet).
 
         They are `StepRecord`s, or `PairRecord`s of a run that learned from pairs.
 
@@ -211,7 +211,7 @@ class RunFolder:
         pairs: Sequence[Pair] | None,
         reference: Policy | None,
     ) -> None:
-        """Keep what the run began with: its policy, its task's file, and its reward model, pairs and reference where given."""
+        """Save the run's beginning: its policy, its task's file, and reward model, pairs and reference where it has them."""
         with self.writing():
             start.save(self.path / REFERENCE)
             for name, text in task.files.items():
@@ -313,15 +313,15 @@ def finite_weights(policy: Policy) -> bool:
 
 
 def is_of_trl(path: Path) -> bool:
-    """Whether TRL trained here, or this is its log: a model that it saved there has a config.json, too."""
+    """Return True for a folder in which TRL trained, or its log; a model that it saved has a config.json, too."""
     with suppress(OSError):
-        there = (path / TRL_LOG).exists() or any(path.glob(f"checkpoint-*/{TRL_LOG}"))
-        return path.name == TRL_LOG or (there and not os.path.lexists(path / "metrics.jsonl"))
+        has_log = (path / TRL_LOG).exists() or any(path.glob(f"checkpoint-*/{TRL_LOG}"))
+        return path.name == TRL_LOG or (has_log and not os.path.lexists(path / "metrics.jsonl"))
     return False
 
 
 def _names(folder: Path) -> set[str]:
-    """Return the names of what is in a folder, none where there is no such folder."""
+    """Return the names in a folder, none where there is no such folder."""
     with suppress(OSError):  # one may be too long for a path
         return {entry.name for entry in folder.iterdir()}
     return set()

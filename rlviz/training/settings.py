@@ -22,5 +22,5 @@ def default_settings(algorithm: Algorithm, **changed: Any) -> Settings:
     if not isinstance(algorithm, ActorCritic):
         return kind(**changed)
     # a critic needs no group: as many responses, each to a prompt of its own
-    own = {name: declaration.with_critic for name, declaration in declarations(kind).items()}
-    return kind(**{**own, **changed})
+    defaults = {name: declaration.with_critic for name, declaration in declarations(kind).items()}
+    return kind(**{**defaults, **changed})

@@ -1,11 +1,11 @@
-"""Beginning a run, and going on with one."""
+"""`train` begins a run, `resume` continues one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn
 
 import torch
 
@@ -19,7 +19,7 @@ from rlviz.settings import PairSettings, Settings, TrainSettings, declarations, 
 from rlviz.training.files import write_json
 from rlviz.training.preferences import PreferenceRun
 from rlviz.training.reading import ADVICE
-from rlviz.training.run import RolloutRun, TrainingRun, computing_as
+from rlviz.training.run import RolloutRun, TrainingRun, compute_precision
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import default_settings
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
@@ -37,35 +37,7 @@ from small_models.tokenizer import CharacterTokenizer
 RUN_BYTES = 5 * 4  # of a weight: itself, its gradient, Adam's two moments, and in the policy that the run began with
 
 
-@overload
 def train(
-    task: Task | str,
-    algorithm: Algorithm | str,
-    /,
-    settings: Settings | None = None,
-    *,
-    reward_model: RewardModel | None = None,
-    pairs: Sequence[Pair] | None = None,
-    reference: Policy | str | None = None,
-    out: str | os.PathLike[str] | None = None,
-) -> TrainingRun[Any]: ...
-
-
-@overload
-def train(
-    policy: Policy | str,
-    task: Task | str,
-    algorithm: Algorithm | str,
-    settings: Settings | None = None,
-    *,
-    reward_model: RewardModel | None = None,
-    pairs: Sequence[Pair] | None = None,
-    reference: Policy | str | None = None,
-    out: str | os.PathLike[str] | None = None,
-) -> TrainingRun[Any]: ...
-
-
-def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy does not see
     policy: Policy | Task | str,
     task: Task | Algorithm | str,
     algorithm: Algorithm | Settings | str | None = None,
@@ -141,10 +113,10 @@ def policy_to_train(source: str | os.PathLike[str], device: str = "auto") -> Pol
 
 
 def task_and_policy(task: str, policy: str | None, *, rule: str | None, chat: Chat, device: str) -> tuple[Task, Policy]:
-    """Return the task and the policy of these names (None: the task's own), a file's prompts written as the policy reads them."""
+    """Return task and policy by name (None: the task's warm start); prompts of a file are in the policy's chat format."""
     if not is_file(task):
-        found = find_task(task, rule=rule, chat=chat)
-        return found, policy_to_train(policy or start_of(found), device)
+        shipped = find_task(task, rule=rule, chat=chat)
+        return shipped, policy_to_train(policy or start_of(shipped), device)
     if policy is None:
         raise ValueError(f"policy is missing: a task from a file, such as {task}, has no warm start; name a model")
     loaded = policy_to_train(policy, device)
@@ -152,7 +124,7 @@ def task_and_policy(task: str, policy: str | None, *, rule: str | None, chat: Ch
 
 
 def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[Policy, Task, Algorithm, Settings]:
-    """Return what `train` was given, each in its place, with what is given by name looked up and what is not given filled in."""
+    """Return policy, task, algorithm and settings: names are looked up, missing ones get their defaults."""
     short = algorithm is None or (settings is None and isinstance(algorithm, Settings))
     if short and not isinstance(policy, Policy):  # train(task, algorithm, settings)
         task, algorithm, settings, policy = policy, task, settings or algorithm, None
@@ -171,23 +143,23 @@ def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[P
 def _as_reference(reference: Policy | str, policy: Policy) -> Policy:
     """Return a frozen copy of the reference on the policy's device. Raises ValueError where their tokens are not the same."""
     try:
-        given = load_policy(reference, device=str(policy.device)) if isinstance(reference, str) else reference
+        loaded = load_policy(reference, device=str(policy.device)) if isinstance(reference, str) else reference
     except ValueError as error:
         raise ValueError(f"reference: {str(error).removeprefix('policy: ')}") from None
-    shipped = [isinstance(each.vocabulary, CharacterTokenizer) for each in (given, policy)]  # of which there is one
-    if not all(shipped) and given.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+    are_shipped = all(isinstance(model.vocabulary, CharacterTokenizer) for model in (loaded, policy))  # one vocabulary
+    if not are_shipped and loaded.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise ValueError(
-            f"reference must have the policy's vocabulary, token for token; {given.source} has another one"
+            f"reference must have the policy's vocabulary, token for token; {loaded.source} has another one"
         )
-    return given.frozen_copy()
+    return loaded.frozen_copy()
 
 
 def _refuse(name: str) -> NoReturn:
     """Raise TypeError for an argument that `train` has not, and say where a setting stands."""
     kinds = {setting: kind for kind in (PairSettings, TrainSettings) for setting in declarations(kind)}
     meant = kinds.get(name) and f"it is a setting: train(…, {kinds[name].__name__}({name}=…))"
-    own = "it has settings, reward_model, pairs, reference, out; what a run does stands in its settings"
-    raise TypeError(f"train has no argument {name!r}; {meant or nearest(name, list(kinds)) + own}")
+    arguments = "it has settings, reward_model, pairs, reference, out; what a run does stands in its settings"
+    raise TypeError(f"train has no argument {name!r}; {meant or nearest(name, list(kinds)) + arguments}")
 
 
 def _new_run(
@@ -204,7 +176,7 @@ def _new_run(
     check_prompts(policy, task, settings.max_new_tokens)
     if settings.activations == "recomputed":
         recompute_activations(policy.model)
-    with computing_as(settings, policy):  # what a part computes now, and which path the run takes
+    with compute_precision(settings, policy):  # what a part computes now, and which path the run takes
         if isinstance(algorithm, PreferenceOptimization):
             if not isinstance(settings, PairSettings):
                 raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {shown(settings)}")
@@ -267,8 +239,10 @@ def resume(
     task = folder.load_task(rule) if task is None else task
     for name, value in task.described.items():
         if config.get(name) != value:
-            told = "; restore its task.jsonl from a copy" if name == "rows" else ""
-            raise ValueError(f"{name}: the run in {out} is one of {shown(config.get(name))}; got {shown(value)}{told}")
+            advice = "; restore its task.jsonl from a copy" if name == "rows" else ""
+            raise ValueError(
+                f"{name}: the run in {out} is one of {shown(config.get(name))}; got {shown(value)}{advice}"
+            )
     folder = RunFolder.open_to_write(out)
     try:
         with paths.computing(config["path"]):

@@ -1,4 +1,4 @@
-"""Tasks by name or from a file, and whether a policy can read their prompts."""
+"""Tasks by name or from a file, and a check that a policy can read their prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_ONCE = 1000  # prompts that are encoded
 
 
 def is_file(name: str) -> bool:
-    """Return whether a task's name is that of a file."""
+    """Return whether a task's name is a file's."""
     return "." in name or "/" in name
 
 

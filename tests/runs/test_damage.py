@@ -20,7 +20,7 @@ from rlviz.runs.inspector import RunInspector, inspect_run
 from rlviz.runs.panel import Html
 from rlviz.study.comparison import read_comparison
 from rlviz.training import resume
-from rlviz.training.state import restore, saved
+from rlviz.training.state import checkpoint_data, restore
 from small_models.pairs import read_pairs
 from small_models.policies import load_policy
 from small_models.scorers import RewardModel
@@ -254,7 +254,7 @@ def test_all_that_a_state_is_made_of_must_be_there_and_of_its_kind(name):
     """One tensor of each kind is left out, of another shape, and not finite."""
     first = begin(name, steps=2)
     list(first)
-    kept, values = saved(first.state, first.settings)
+    kept, values = checkpoint_data(first.state, first.settings)
     for key in {key.split(".")[0]: key for key in kept}.values():
         real = [{key: kept[key] * math.nan}] if kept[key].is_floating_point() else []
         for change in ({}, {key: kept[key][None].clone()}, *real):

@@ -16,7 +16,7 @@ from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
 from rlviz.runs.formula import decimals_for, filled, gradient_in_words, shown
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
-from rlviz.training.records import pushes, watched_group
+from rlviz.training.records import pushes, first_informative_group
 from rlviz.types import Batch, GroupRecord, ResponseRecord, TokenRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain
@@ -355,5 +355,5 @@ def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():
 
 
 def test_one_group_whose_rewards_differ_is_watched_between_details():
-    assert watched_group(torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])) == 1
-    assert watched_group(torch.ones(3, 2)) == 0
+    assert first_informative_group(torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])) == 1
+    assert first_informative_group(torch.ones(3, 2)) == 0

@@ -171,7 +171,7 @@ def test_what_is_sampled_is_what_a_fresh_forward_says(kind, prompts, task, tempe
     assert task is None or samples.observed.sum() > 9 or kind == "shipped"
     there = samples.there
     with torch.no_grad():
-        logits = response_logits(policy, **samples.place)[there]
+        logits = response_logits(policy, **samples.model_inputs)[there]
     expected = (
         token_logp(logits, samples.tokens[there], temperature=temperature),
         token_entropy(logits, temperature=temperature),

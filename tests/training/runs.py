@@ -75,20 +75,20 @@ def policy_of(name):
 
 def begin(name, *, out=None, **changed):
     """Return the run of this name: six steps, evaluated and recorded in full every third, saved every second."""
-    algorithm, own, given = RUNS[name]
+    algorithm, changes, extras = RUNS[name]
     few = {} if algorithm is DPO else {"num_prompts": 4, "group_size": 4, "details_every": 3, "watch_every": 2}
     often = {"steps": 6, "evaluate_every": 3, "checkpoint_every": 2}
-    settings = default_settings(algorithm, **{**often, **few, **own, **changed})
-    task = find_task(given.get("task", "chain"))
-    policy = policy_of(given.get("policy", task.name))
-    more = {"reference": given["reference"]} if "reference" in given else {}
-    if "judge" in given:
+    settings = default_settings(algorithm, **{**often, **few, **changes, **changed})
+    task = find_task(extras.get("task", "chain"))
+    policy = policy_of(extras.get("policy", task.name))
+    more = {"reference": extras["reference"]} if "reference" in extras else {}
+    if "judge" in extras:
         more["reward_model"] = RewardModel.of(policy)
         torch.manual_seed(1)  # of a new one all scores are 0, and what a step makes of that is rounding
         torch.nn.init.normal_(more["reward_model"].scorer.head.weight, std=0.5)
-    if "judge" in given or "pairs" in given:
+    if "judge" in extras or "pairs" in extras:
         more["pairs"] = PAIRS
-    with paths.computing(given.get("path", "plain")):
+    with paths.computing(extras.get("path", "plain")):
         return train(policy, task, algorithm, settings, out=out, **more)
 
 

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from rlviz.algorithms import PPO, PPO_PENALTY
-from rlviz.algorithms.actor_critic import LEAST_BETA
 from rlviz.pieces.kl import ProportionalController
-from rlviz.training import TrainSettings, default_settings, step, train
+from rlviz.training import TrainSettings, step, train
 from rlviz.training.records import explained_variance
-from rlviz.training.run_folder import metrics_of
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_entropy, token_logp
 from small_models.tasks import Chain, Grade
@@ -34,10 +32,6 @@ def weights(module):
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
 
-def curve(records):
-    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
-
-
 @pytest.mark.parametrize("critic", CRITICS)
 def test_the_critic_starts_at_the_mean_reward(critic):
     run = start(settings=replace(SHORT, critic=critic))
@@ -47,12 +41,12 @@ def test_the_critic_starts_at_the_mean_reward(critic):
     alike = PPO.with_parameters(lam=1.0)
     other = start(replace(alike, kl=None), replace(SHORT, critic=critic)).collect()
     mask = other.mask
-    whole = other.rewards.unsqueeze(-1).expand(mask.shape)[mask].double()
-    expected = (whole - whole.mean()) / (whole.var() + 1e-8).sqrt()
+    returns_to_go = other.rewards.unsqueeze(-1).expand(mask.shape)[mask].double()
+    expected = (returns_to_go - returns_to_go.mean()) / (returns_to_go.var() + 1e-8).sqrt()
     torch.testing.assert_close(other.advantages[mask].double(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("algorithm", "critic"), OTHERS, ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(("algorithm", "critic"), OTHERS, ids=lambda value: getattr(value, "name", value))
 def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
     """Do the second step again with plain loops and other optimizers, and compare weights and numbers."""
     algorithm = replace(algorithm, entropy_weight=0.05, value_loss=replace(algorithm.value_loss, eps_value=0.02))
@@ -93,8 +87,8 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
                 value_loss = torch.max((v - goal) ** 2, (near - goal) ** 2) / 2
                 value_losses[-1] += float(value_loss.detach()) / tokens
                 total = total + (-objective + 0.5 * value_loss - 0.05 * entropy[i, t]) / tokens
-        for each in optimizers:
-            each.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         total.backward()
         groups = [list(policy.parameters()) + ([] if critic == "separate" else list(critic_model.parameters()))]
         groups += [list(critic_model.parameters())] if critic == "separate" else []
@@ -102,8 +96,8 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
             norm = sum(p.grad.square().sum() for p in parameters).sqrt()
             for parameter in parameters:
                 parameter.grad *= min(1.0, 0.2 / float(norm))
-        for each in optimizers:
-            each.step()
+        for optimizer in optimizers:
+            optimizer.step()
     assert record.value_loss == pytest.approx(sum(value_losses) / 2, rel=1e-3)
     for ours, theirs in ((run.policy.model, policy), (run.state.critic, critic_model)):
         for name, tensor in theirs.state_dict().items():
@@ -199,13 +193,8 @@ def test_the_penalty_s_weight_is_halved_or_doubled_by_the_kl_after_the_updates()
 def test_the_penalty_s_weight_waits_for_the_policy():
     settings = replace(SHORT, num_prompts=4, critic_only_steps=2, evaluate_every=0, lr_warmup_steps=0)
     betas = [record.beta for record in start(PPO_PENALTY.with_parameters(target=1e-9), settings)]
-    own = PPO_PENALTY.kl.beta
-    assert betas == [own, own, own, pytest.approx(2 * own)]  # the third step is the first that moves the policy
-
-
-def test_a_weight_that_was_halved_for_ever_is_still_above_0():
-    run = start(PPO_PENALTY.with_parameters(beta=LEAST_BETA, target=10.0))
-    assert [next(run).beta for _ in range(3)] == [LEAST_BETA] * 3
+    beta = PPO_PENALTY.kl.beta
+    assert betas == [beta, beta, beta, pytest.approx(2 * beta)]  # the third step is the first that moves the policy
 
 
 def test_a_controller_of_the_kl_to_the_reference_sees_that_kl():
@@ -215,10 +204,3 @@ def test_a_controller_of_the_kl_to_the_reference_sees_that_kl():
     second = next(run)
     assert second.kl > 1e-6
     assert next(run).beta == pytest.approx(second.beta * (1 + 0.2 * 16 / 160))
-
-
-def test_it_learns():
-    settings = default_settings(PPO, steps=25, evaluate_every=25, details_every=0)
-    records = list(start(settings=settings))
-    assert records[0].accuracy < 0.5
-    assert records[-1].held_out_accuracy > 0.65

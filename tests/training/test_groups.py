@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, GRPO
+from rlviz.algorithms import DAPO, DCPO, GRPO
+from rlviz.pieces.advantages import SmoothStandardization
 from rlviz.pieces.selection import DynamicSampling, drop_all_equal
 from rlviz.training import TrainSettings, resume, train
 from small_models.policies import load_policy
-from small_models.sampling import Samples, response_logits, sample, token_logp
 from small_models.tasks import Chain
 
 SETTINGS = TrainSettings(steps=4, num_prompts=6, group_size=4, evaluate_every=0, details_every=0)
@@ -73,26 +73,11 @@ def test_a_repeated_group_is_used_once():
     assert next(start(twice)).responses_used == 8
 
 
-def test_joined_rollouts_are_one():
-    """Prompts and responses of different widths: log-probabilities from a fresh forward agree with those of the sampling."""
-    policy = load_policy("chain", device="cpu")
-    parts = [sample(policy, prompts, group_size=3, max_new_tokens=9) for prompts in (["35271=", "00000="], ["12="])]
-    short = sample(policy, ["99999="], group_size=3, max_new_tokens=2)
-    whole = Samples.joined([*parts, short])
-    assert whole.tokens.shape[:2] == whole.truncated.shape == (4, 3)
-    assert whole.texts(policy) == [row for part in (*parts, short) for row in part.texts(policy)]
-    with torch.no_grad():
-        logits = response_logits(policy, whole.prompt_ids, whole.prompt_mask, whole.tokens)
-    torch.testing.assert_close(token_logp(logits, whole.tokens)[whole.mask], whole.logp[whole.mask], rtol=0, atol=1e-5)
-    assert not whole.logp[~whole.mask].any() and not whole.entropy[~whole.mask].any()
-
-
 def test_a_pool_is_the_same_for_a_seed_and_all_that_is_drawn_from():
-    pooled = replace(SETTINGS, prompt_pool=8, steps=6)
+    pooled = replace(SETTINGS, prompt_pool=8)
     runs = [start(GRPO, pooled), start(GRPO, pooled), start(GRPO, replace(pooled, seed=1))]
-    seen = [{prompt for _ in range(4) for prompt in run.collect().sampled.prompts} for run in runs]
-    assert seen[0] == seen[1] != seen[2]
-    assert len(seen[0]) == 8
+    pools = [{prompt for _ in range(2) for prompt in run.collect().sampled.prompts} for run in runs]
+    assert pools[0] == pools[1] != pools[2] and len(pools[0]) == 8
     everything = replace(SETTINGS, prompt_pool=len(Chain().train_prompts))
     assert start(GRPO, everything).collect().sampled.prompts == start(GRPO).collect().sampled.prompts
 
@@ -116,11 +101,33 @@ def test_prompts_that_every_response_solves_leave_the_pool(tmp_path):
     pool = run.state.pool.tolist()
     first, second = list(run)
     solved = {prompt: sum(graded[:3]) for prompt, graded in task.graded.items()}  # the filter's come first
-    kept = [index for index in pool if solved[task.train_prompts[index]] < 3]
+    unsolved = [index for index in pool if solved[task.train_prompts[index]] < 3]
     assert set(solved.values()) >= {0, 1, 2, 3}
-    assert run.state.pool.tolist() == kept and 0 < len(kept) < 40
+    assert run.state.pool.tolist() == unsolved and 0 < len(unsolved) < 40
     assert (first.responses_sampled, second.responses_sampled) == (40 * 3 + 24, 24)
     assert first.tokens_sampled > 24 * 9, "the filter's tokens are not counted"
     again = resume(tmp_path / "run", steps=3, device="cpu", task=Noted())
-    assert again.state.pool.tolist() == kept
+    assert again.state.pool.tolist() == unsolved
     assert next(again).responses_sampled == 24
+
+
+class FewPrompts(Chain):
+    """So few that every rollout visits each of them."""
+
+    def all_prompts(self):
+        return list(super().all_prompts())[:7]
+
+
+def test_the_history_of_a_prompt_is_carried_from_visit_to_visit():
+    run = train(load_policy("chain", device="cpu"), FewPrompts(), DCPO, SETTINGS)
+    piece, histories, shared = SmoothStandardization(), {}, 0
+    for _ in range(3):
+        rollout = run.collect()
+        for p, prompt in enumerate(rollout.sampled.prompts):
+            rewards = rollout.rewards[p : p + 1]
+            expected, after = piece(rewards, histories.get(prompt))
+            torch.testing.assert_close(rollout.advantages[p, :, 0], expected[0])
+            shared += prompt in histories and not torch.equal(expected, piece(rewards)[0])
+            histories[prompt] = after
+    assert len(histories) == 6 and shared > 0
+    assert run.state.history.visits.tolist() == [3] * 6

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlviz.training import RunFolder, resume
-from rlviz.training.state import State, saved
+from rlviz.training.state import State, checkpoint_data
 from tests.training.runs import PAIRS, RUNS, begin, groups, numbers
 
 # Rows without anything of their own that one step hands to the next stand in test_golden.py alone; LoRA in test_adapters.py
@@ -37,8 +37,8 @@ DIVIDED = [
 ]  # fmt: skip
 
 
-def begun(name, **given):
-    return begin(name, **{**SHORT, **given})
+def begun(name, **changes):
+    return begin(name, **{**SHORT, **changes})
 
 
 def curve(records):
@@ -51,8 +51,8 @@ def weights(run):
 
 def same(a, b):
     """Return whether two runs hand the same to their next step."""
-    (tensors, values), (others, other_values) = (saved(run.state, run.settings) for run in (a, b))
-    values, other_values = ({k: v for k, v in each.items() if k != "train_seconds"} for each in (values, other_values))
+    (tensors, values), (others, other_values) = (checkpoint_data(run.state, run.settings) for run in (a, b))
+    values, other_values = ({k: v for k, v in data.items() if k != "train_seconds"} for data in (values, other_values))
     return (
         values == other_values
         and tensors.keys() == others.keys()
@@ -62,7 +62,7 @@ def same(a, b):
 
 
 @pytest.fixture(scope="module")
-def whole():
+def done_run():
     """A function: the name of a run → that run, done, and its records."""
     done = {}
 
@@ -76,9 +76,9 @@ def whole():
 
 
 @each_run
-def test_the_same_seed_gives_the_same_curve_and_a_run_that_was_cut_off_goes_on(name, whole, tmp_path):
+def test_the_same_seed_gives_the_same_curve_and_a_run_that_was_cut_off_goes_on(name, done_run, tmp_path):
     """One law for both: steps 1 to 3 are another run's of the same seed, the others are of the run that went on."""
-    run, expected = whole(name)
+    run, expected = done_run(name)
     cut = begun(name, out=tmp_path / "run")
     next(cut), next(cut), next(cut)  # the third step may be behind the last checkpoint, and is then done again
     again = resume(tmp_path / "run", device="cpu")
@@ -87,40 +87,40 @@ def test_the_same_seed_gives_the_same_curve_and_a_run_that_was_cut_off_goes_on(n
     later = list(again)
     assert repr(curve(later)) == repr(curve(expected[done:]))
     assert same(run, again) and again.path == run.path
-    kept = RunFolder.open(tmp_path / "run").records()
-    assert repr(curve(kept)) == repr(curve(expected))
-    for found, wanted in ((later, expected[done:]), (kept, expected)):
-        assert [groups(record) for record in found] == [groups(record) for record in wanted]
+    stored = RunFolder.open(tmp_path / "run").records()
+    assert repr(curve(stored)) == repr(curve(expected))
+    for got, wanted in ((later, expected[done:]), (stored, expected)):
+        assert [groups(record) for record in got] == [groups(record) for record in wanted]
 
 
 @pytest.mark.parametrize("name", ["GRPO", "DPO"])
-def test_another_seed_gives_another_curve(name, whole):
-    assert repr(curve(whole(name)[1])[:1]) != repr(curve([next(begun(name, seed=1))]))
+def test_another_seed_gives_another_curve(name, done_run):
+    assert repr(curve(done_run(name)[1])[:1]) != repr(curve([next(begun(name, seed=1))]))
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_what_is_measured_and_recorded_changes_nothing(name, whole):
+def test_what_is_measured_and_recorded_changes_nothing(name, done_run):
     quiet = {"evaluate_every": 0} | ({} if name == "DPO" else {"details_every": 0})
     run = begun(name, **quiet)
     rows, expected = (
         [{key: value for key, value in row.items() if key != "held_out_accuracy"} for row in curve(records)]
-        for records in (list(run), whole(name)[1])
+        for records in (list(run), done_run(name)[1])
     )
-    assert repr(rows) == repr(expected) and torch.equal(weights(run), weights(whole(name)[0]))
+    assert repr(rows) == repr(expected) and torch.equal(weights(run), weights(done_run(name)[0]))
 
 
 @each_run
-def test_a_checkpoint_holds_what_a_step_moved(name, whole):
+def test_a_checkpoint_holds_what_a_step_moved(name, done_run):
     """Whatever differs from a run that begins is in the checkpoint, or is the policy, whose folder it is."""
-    run, _ = whole(name)
+    run, _ = done_run(name)
     fresh = begun(name)
-    tensors, values = saved(run.state, run.settings)
+    tensors, values = checkpoint_data(run.state, run.settings)
     names = {"policy": "optimizers", "critic_optimizer": "optimizers", "sampler": "past", "beta": "algorithm"}
-    kept = {names.get(key.partition(".")[0], key.partition(".")[0]) for key in (*tensors, *values)}
-    kept |= {"policy", "sampler"}  # which samples with weights of the past
-    kept |= set() if getattr(run.settings, "sampler_lag", 0) else {"past"}  # the policy's
+    covered = {names.get(key.partition(".")[0], key.partition(".")[0]) for key in (*tensors, *values)}
+    covered |= {"policy", "sampler"}  # which samples with weights of the past
+    covered |= set() if getattr(run.settings, "sampler_lag", 0) else {"past"}  # the policy's
     for field in fields(State):
-        if field.name not in kept:
+        if field.name not in covered:
             assert alike(getattr(run.state, field.name), getattr(fresh.state, field.name)), field.name
 
 
@@ -148,8 +148,8 @@ def test_an_update_in_parts_is_the_same_update(name):
 
 
 @each_run
-def test_what_is_recorded_is_possible(name, whole):
-    for row in curve(whole(name)[1]):
+def test_what_is_recorded_is_possible(name, done_run):
+    for row in curve(done_run(name)[1]):
         assert all(0 <= row[share] <= 1 for share in SHARES if share in row)
         assert row["grad_norm"] >= 0 and row["lr"] > 0
         assert row.get("responses_used", 0) <= row.get("responses_sampled", 0)
@@ -157,9 +157,9 @@ def test_what_is_recorded_is_possible(name, whole):
 
 
 @each_run
-def test_what_its_name_promises_is_there(name, whole):
+def test_what_its_name_promises_is_there(name, done_run):
     """A row that lost what it stands for would obey every law."""
-    run, records = whole(name)
+    run, records = done_run(name)
     rows, state = curve(records), run.state
     promised = {
         "GRPO": any(n["ratio_std"] > 1e-3 for n in rows if "ratio_std" in n),

@@ -57,8 +57,10 @@ def test_logits_are_refused_for_one_byte(wide, algorithm, settings, tokens, reme
     free(monkeypatch, tokens * LOGITS - 1)
     with pytest.raises(ValueError, match=r"^settings: ") as refused:
         train(wide, Chain(), algorithm, settings, pairs=pairs)
-    said = f"settings: the logits of {tokens:,} tokens over a vocabulary of 152,064, with their gradients, would take "
-    assert str(refused.value).startswith(said) and str(refused.value).endswith(f"memory are free; {remedy}")
+    sentence = (
+        f"settings: the logits of {tokens:,} tokens over a vocabulary of 152,064, with their gradients, would take "
+    )
+    assert str(refused.value).startswith(sentence) and str(refused.value).endswith(f"memory are free; {remedy}")
     free(monkeypatch, tokens * LOGITS)
     with suppress(TypeError):  # DPO goes on to compute what its reference says, with no forward
         train(wide, Chain(), algorithm, settings, pairs=pairs)
@@ -70,7 +72,7 @@ def test_a_model_that_cannot_learn_here_is_refused_before_it_is_read(wide, monke
     assert weights_in(tmp_path) == WEIGHTS
     assert weights_in("chain") == weights_in(tmp_path / "none") == 0
     monkeypatch.setattr(memory, "GIGABYTE", 1)
-    monkeypatch.setattr("rlviz.training.start.load_policy", lambda *given, **more: wide)
+    monkeypatch.setattr("rlviz.training.start.load_policy", lambda *args, **more: wide)
     free(monkeypatch, WEIGHTS * 20)
     policy_to_train(tmp_path)
     free(monkeypatch, WEIGHTS * 20 - 1)

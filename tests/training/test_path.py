@@ -43,13 +43,13 @@ def test_a_run_of_before_goes_on_as_it_was_computed(tmp_path):
 
 
 def test_each_step_takes_the_run_s_path_whatever_is_asked_outside(monkeypatch):
-    asked = []
+    answers = []
     fits = paths.fits
-    monkeypatch.setattr(paths, "fits", lambda model: (asked.append(fits(model)), asked[-1])[1])
+    monkeypatch.setattr(paths, "fits", lambda model: (answers.append(fits(model)), answers[-1])[1])
     run = new_run("plain")
     with computing("transformers"):
         next(run)
-    assert asked and all(asked)
+    assert answers and all(answers)
 
 
 def test_a_path_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):

@@ -80,24 +80,6 @@ def test_every_pair_is_used_before_one_comes_again():
     assert len(set(map(tuple, passes))) > 1
 
 
-def test_held_out_pairs_are_measured_every_so_often_and_at_the_end():
-    model = tiny()
-    records = list(train_reward_model(model, PAIRS[:4], steps=7, lr=1e-2, held_out_pairs=PAIRS[4:], evaluate_every=3))
-    assert [record.step for record in records] == [1, 2, 3, 4, 5, 6, 7]
-    assert [record.step for record in records if record.held_out_accuracy is not None] == [3, 6, 7]
-    assert records[-1].held_out_accuracy == pair_accuracy(model, PAIRS[4:])
-    never = train_reward_model(tiny(), PAIRS, steps=2, held_out_pairs=PAIRS, evaluate_every=0)
-    assert [record.held_out_accuracy for record in never] == [None, None]
-
-
-def test_the_same_seed_gives_the_same_curve_and_measuring_changes_nothing():
-    def curve(**settings):
-        records = train_reward_model(tiny(), PAIRS, steps=5, batch_size=2, **settings)
-        return [(record.loss, record.accuracy) for record in records]
-
-    assert curve(seed=1) == curve(seed=1, held_out_pairs=PAIRS, evaluate_every=1) != curve(seed=2)
-
-
 @pytest.mark.parametrize("reads", ["last", "mean"])
 def test_updates_are_those_of_a_plain_loop_over_pairs(reads):
     model, plain = tiny(reads), tiny(reads)

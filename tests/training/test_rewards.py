@@ -10,7 +10,6 @@ from rlviz.algorithms import GRPO, GRPO_PROCESS
 from rlviz.training import (
     TrainSettings,
     learn_reward,
-    pair_accuracy,
     train,
 )
 from rlviz.training.records import repeated
@@ -85,12 +84,6 @@ def test_steps_end_inside_longer_tokens_too():
     assert ends[0, 0].tolist() == [True, True, True, False, True]
 
 
-def test_a_run_with_rewards_of_steps_learns():
-    settings = replace(SHORT, num_prompts=32, group_size=8, steps=20, evaluate_every=20, lr=3e-4)
-    *_, last = start(STEPWISE, settings)
-    assert last.held_out_accuracy > 0.65
-
-
 def test_agreement_by_hand():
     correct = torch.tensor([[1.0, 0, 0], [1, 1, 1]])
     # one right, two wrong: 2 > 1 in order, 2 = 2 half; the second group has no wrong one
@@ -162,19 +155,6 @@ class TestLearnedReward:
         assert set(pairs[90:]) <= set(learned.pairs)
         assert steps == REFRESH_STEPS
         assert refresh(model, [], learned.pairs, seed=0) is None
-
-    def test_each_refresh_draws_anew(self, learned, monkeypatch):
-        from rlviz.training import step
-
-        seeds = []
-        monkeypatch.setattr(step, "refresh", lambda *given, seed: seeds.append(seed))
-        list(start(settings=replace(SHORT, steps=3, refresh_reward_every=1), reward_model=learned.model))
-        assert len(set(seeds)) == 3
-
-    def test_it_orders_held_out_pairs(self, policy, learned):
-        held_out = make_pairs(policy, TASK, 300, held_out=True, seed=0)
-        assert learned.held_out_accuracy == pair_accuracy(learned.model, held_out) > 0.6
-        assert learned.losses[-1] < learned.losses[0]
 
 
 def test_the_reference_is_reset_when_it_is_due():

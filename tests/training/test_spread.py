@@ -30,7 +30,7 @@ def update_at(logp, rows):
     """Return what happened in an update whose loss saw these log-probabilities and made nothing of them."""
     nothing = torch.zeros_like(logp)
     loss = LossOutput(nothing.sum(), nothing, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
-    return Updates.one(loss, logp, rows) + Updates(count=1, tokens=int(rows.mask.sum()))
+    return Updates.from_loss(loss, logp, rows) + Updates(count=1, tokens=int(rows.mask.sum()))
 
 
 def spreads(updates):
@@ -70,7 +70,7 @@ def test_what_a_ratio_of_one_s_own_says_of_padding_does_not_count():
     rows = rows_of(torch.zeros(1, 1, 3), mask)
     nothing = torch.zeros(1, 1, 3)
     loss = LossOutput(nothing.sum(), ratio, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
-    numbers = (Updates.one(loss, nothing, rows) + Updates(count=1, tokens=2)).numbers()
+    numbers = (Updates.from_loss(loss, nothing, rows) + Updates(count=1, tokens=2)).numbers()
     assert (numbers["ratio_mean"], numbers["ratio_std"]) == (1.25, 0.75)
 
 

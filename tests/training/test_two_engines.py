@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from rlviz import GRPO, TIS
-from rlviz.runs.counterfactual import Counterfactuals
-from rlviz.runs.terms import token_terms
 from rlviz.training import RunFolder, TrainSettings, resume, train
 from small_models.policies import load_policy
 from small_models.precision import rounded
@@ -40,7 +38,7 @@ def hooked():
 
 def logp_under(policy, samples, temperature=1.0):
     with torch.no_grad():
-        return token_logp(response_logits(policy, **samples.place), samples.tokens, temperature=temperature)
+        return token_logp(response_logits(policy, **samples.model_inputs), samples.tokens, temperature=temperature)
 
 
 def same(a, b, mask, atol=1e-5):
@@ -86,7 +84,7 @@ def test_a_sampler_of_its_own_that_keeps_the_likeliest_tokens_drew_with_more_tha
     policy, samples = load_policy("chain", device="cpu"), rollout.samples
     same(rollout.old_logp, logp_under(policy, samples), samples.mask)
     with torch.no_grad():
-        probabilities = (response_logits(policy, **samples.place) / 1.5).softmax(-1)
+        probabilities = (response_logits(policy, **samples.model_inputs) / 1.5).softmax(-1)
     masses = []
     for place in samples.mask.nonzero().tolist():
         row, token = probabilities[tuple(place)].tolist(), int(samples.tokens[tuple(place)])
@@ -108,18 +106,18 @@ def test_the_loss_is_given_both(tmp_path):
     assert all(abs(record.ratio_mean - 1) < 1e-5 and record.ratio_std < 1e-4 for record in records)
     read = RunFolder.open(tmp_path / "run").records()
     assert [r.mismatch_kl for r in read] == [r.mismatch_kl for r in records]
-    told = [t for g in read[1].groups for r in g.responses for t in r.tokens]
-    assert told and all(t.sampler_prob > 0 and t.sampler_prob != t.old_prob for t in told)
-    assert sum(t.push for t in told if t.advantage > 0) > 0
+    tokens = [t for g in read[1].groups for r in g.responses for t in r.tokens]
+    assert tokens and all(t.sampler_prob > 0 and t.sampler_prob != t.old_prob for t in tokens)
+    assert sum(t.push for t in tokens if t.advantage > 0) > 0
 
 
 def test_a_run_of_before_there_was_another_sampler_is_read_and_goes_on(tmp_path):
     list(start(replace(SHORT, steps=2), out=tmp_path / "run"))
     config, metrics = (tmp_path / "run" / name for name in ("config.json", "metrics.jsonl"))
-    whole = json.loads(config.read_text(encoding="utf-8"))
-    of_old = {name: value for name, value in whole["settings"].items() if not name.startswith("sampler_")}
-    assert len(of_old) == len(whole["settings"]) - 3
-    config.write_text(json.dumps({**whole, "settings": of_old}), encoding="utf-8")
+    saved = json.loads(config.read_text(encoding="utf-8"))
+    older_settings = {name: value for name, value in saved["settings"].items() if not name.startswith("sampler_")}
+    assert len(older_settings) == len(saved["settings"]) - 3
+    config.write_text(json.dumps({**saved, "settings": older_settings}), encoding="utf-8")
     rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     old = [{name: value for name, value in row.items() if not name.startswith("mismatch_")} for row in rows]
     metrics.write_text("".join(json.dumps(row) + "\n" for row in old), encoding="utf-8")
@@ -134,25 +132,10 @@ def test_what_is_recorded_of_the_difference():
     rollout = run.collect()
     run.state.generator.set_state(state)
     record = next(run)
-    old, own = (logp[rollout.samples.mask].double() for logp in (rollout.old_logp, rollout.sampler_logp))
-    w = [math.exp(a - b) for a, b in zip(old.tolist(), own.tolist(), strict=True)]
+    old, drawn = (logp[rollout.samples.mask].double() for logp in (rollout.old_logp, rollout.sampler_logp))
+    w = [math.exp(a - b) for a, b in zip(old.tolist(), drawn.tolist(), strict=True)]
     mean = sum(w) / len(w)
     assert record.mismatch_kl == pytest.approx(sum(x - 1 - math.log(x) for x in w) / len(w))
     assert record.mismatch_std == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in w) / len(w)))
     assert record.mismatch_outside == pytest.approx(sum(not 0.8 <= x <= 1.2 for x in w) / len(w))
     assert 0 < record.mismatch_outside < 1
-
-
-def test_the_inspector_knows_who_sampled():
-    """A token's terms reach down to the sampler's log-probability; what another algorithm would have done is asked with it."""
-    settings = replace(SHORT, updates_per_rollout=1, sampler_bits=3, details_every=1, details_groups=4)
-    record = next(start(settings, GRPO.without_kl()))
-    group = next(g for g in record.groups if len({r.reward for r in g.responses}) > 1)
-    own, tis = Counterfactuals(GRPO.without_kl(), [TIS.without_kl()]).of(group)
-    for g, response in enumerate(group.responses):
-        for t, token in enumerate(response.tokens):
-            weight = min(2.0, token.old_prob / token.sampler_prob)
-            assert float(tis.pushes[0, g, t]) == pytest.approx(weight * float(own.pushes[0, g, t]), rel=1e-4, abs=1e-9)
-    record = next(start(settings, TIS.without_kl()))
-    told = token_terms(TIS.without_kl(), record, record.groups[0])[0][0]
-    assert f"log({record.groups[0].responses[0].tokens[0].sampler_prob:.3f})"[:8] in told.text("sampler_logp")

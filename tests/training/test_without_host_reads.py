@@ -83,8 +83,8 @@ class TestMeta:
     @pytest.mark.parametrize("algorithm", SAMPLING, ids=lambda a: a.name)
     def test_every_loss_forward_and_backward(self, algorithm):
         logp = torch.zeros(2, 3, 5, device=META, requires_grad=True)
-        some = torch.zeros(2, 3, 5, device=META)
-        output = algorithm.loss(logp, Batch(some, some, some.bool(), some))
+        values = torch.zeros(2, 3, 5, device=META)
+        output = algorithm.loss(logp, Batch(values, values, values.bool(), values))
         output.loss.backward()
         assert logp.grad.device == output.clipped.device == META
 
@@ -96,33 +96,35 @@ class TestAsOnAGpu:
     def test_logits_and_gradients(self, name, monkeypatch):
         policy = load_policy(name, device="cpu")
         samples = sample(policy, PROMPTS, group_size=3, max_new_tokens=14, generator=torch.Generator().manual_seed(1))
-        found = []
+        results = []
         for waits in (False, True):
             for module in (host, base):
                 monkeypatch.setattr(module, "waits", lambda device, waits=waits: waits)
             policy.model.zero_grad()
-            logp = token_logp(response_logits(policy, **samples.place), samples.tokens)[samples.mask]
+            logp = token_logp(response_logits(policy, **samples.model_inputs), samples.tokens)[samples.mask]
             logp.sum().backward()
-            found.append([logp, *(weight.grad.clone() for weight in policy.model.parameters())])
-        for here, there in zip(*found, strict=True):
-            torch.testing.assert_close(here, there, atol=2e-5, rtol=1e-4)
+            results.append([logp, *(weight.grad.clone() for weight in policy.model.parameters())])
+        for first, other in zip(*results, strict=True):
+            torch.testing.assert_close(first, other, atol=2e-5, rtol=1e-4)
 
     @pytest.mark.parametrize(
-        ("algorithm", "path"), [(DAPO, "transformers"), (PPO, "plain")], ids=lambda each: getattr(each, "name", each)
+        ("algorithm", "path"), [(DAPO, "transformers"), (PPO, "plain")], ids=lambda value: getattr(value, "name", value)
     )
     def test_a_curve(self, algorithm, path, monkeypatch):
-        own = {**SMALL, "steps": 3, "updates_per_rollout": 2, "lr": 1e-3, "lr_warmup_steps": 0}
+        settings = {**SMALL, "steps": 3, "updates_per_rollout": 2, "lr": 1e-3, "lr_warmup_steps": 0}
         curves = []
         for waits in (False, True):
             for module in (host, base):
                 monkeypatch.setattr(module, "waits", lambda device, waits=waits: waits)
             with paths.computing(path):
-                run = train(load_policy("chain", device="cpu"), Chain(), algorithm, default_settings(algorithm, **own))
+                run = train(
+                    load_policy("chain", device="cpu"), Chain(), algorithm, default_settings(algorithm, **settings)
+                )
             curves.append([vars(record) for record in run])
-        for here, there in zip(*curves, strict=True):
+        for first, other in zip(*curves, strict=True):
             for name in ("reward", "loss", "grad_norm", "ratio_std", "entropy", "kl", "rows_used", "tokens_sampled"):
-                assert here[name] == pytest.approx(there[name], rel=1e-3, abs=1e-5), name
-            texts = [[[r.text for r in group.responses] for group in record["groups"]] for record in (here, there)]
+                assert first[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), name
+            texts = [[[r.text for r in group.responses] for group in record["groups"]] for record in (first, other)]
             assert texts[0] == texts[1]
 
 
@@ -142,12 +144,14 @@ class TestOnHost:
 
         ids, mask = torch.tensor([[2**40, 3]]), torch.tensor([True, False, True])
         values = torch.tensor([0.1, float("nan")], requires_grad=True)
-        told = all_on_host(Outer(Inner(ids, "one"), mask, None, values))
+        copied = all_on_host(Outer(Inner(ids, "one"), mask, None, values))
         assert copies == [(7,)]
-        assert torch.equal(told.inner.ids, ids) and told.inner.ids.dtype == torch.long and told.inner.name == "one"
-        assert torch.equal(told.mask, mask) and told.mask.dtype == torch.bool
-        assert torch.equal(told.values[:1], values[:1].detach()) and told.values.isnan().tolist() == [False, True]
-        assert not told.values.requires_grad
+        assert (
+            torch.equal(copied.inner.ids, ids) and copied.inner.ids.dtype == torch.long and copied.inner.name == "one"
+        )
+        assert torch.equal(copied.mask, mask) and copied.mask.dtype == torch.bool
+        assert torch.equal(copied.values[:1], values[:1].detach()) and copied.values.isnan().tolist() == [False, True]
+        assert not copied.values.requires_grad
 
     def test_on_a_cpu_nothing_is_copied(self, copies):
         values = torch.zeros(3)
@@ -158,9 +162,9 @@ def test_limits_that_are_none_make_the_loss_no_number_where_nobody_can_be_told(a
     wrong = replace(
         GRPO, kl=None, bounds=lambda old_logp: (torch.ones_like(old_logp), torch.ones_like(old_logp) + old_logp + 9)
     )
-    some = torch.full((1, 2, 3), -10.0)
+    values = torch.full((1, 2, 3), -10.0)
     mask = torch.tensor([[[True, True, False], [True, False, False]]])
-    assert wrong.loss(some, Batch(some, torch.ones_like(some), mask)).loss.isnan()
+    assert wrong.loss(values, Batch(values, torch.ones_like(values), mask)).loss.isnan()
     fine = torch.full((1, 2, 3), -8.0)
     assert wrong.loss(fine, Batch(fine, torch.ones_like(fine), mask)).loss.isfinite()
 
@@ -171,7 +175,7 @@ def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_rememb
     run = train(load_policy("chain", device="cpu"), Chain(), PPO, settings)
     next(run)
     models = {"policy": run.policy.model, "critic": run.state.critic}
-    rollout, descend = run.collect(), step.descend
+    rollout, optimizer_step = run.collect(), step.optimizer_step
 
     def tensors():
         state = [v for o in run.state.optimizers for s in o.state.values() for v in s.values()]
@@ -181,10 +185,10 @@ def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_rememb
         before = [tensor.detach().clone() for tensor in tensors()]
         next(models[spoiled].parameters()).grad[0] = float("inf")
         try:
-            return descend(state, settings, loss)
+            return optimizer_step(state, settings, loss)
         finally:
             assert all(torch.equal(a, b) for a, b in zip(before, tensors(), strict=True))
 
-    monkeypatch.setattr(step, "descend", spoiling)
+    monkeypatch.setattr(step, "optimizer_step", spoiling)
     with pytest.raises(FloatingPointError, match="gradient"):
         run.update(rollout)
