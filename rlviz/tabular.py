@@ -352,7 +352,7 @@ class _Table:
             return responses
         within = torch.arange(self.setup.group_size)
         kept = [
-            (self.algorithm.selected(own, self.generator).unsqueeze(1) * self.setup.group_size + within).flatten()
+            (self.algorithm.select_groups(own, self.generator).unsqueeze(1) * self.setup.group_size + within).flatten()
             for own in rewards
         ]
         rows = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=-1).unsqueeze(-1)
@@ -502,13 +502,13 @@ class _Judge:
         for start in range(0, replicas, replicas if self.in_one_call else 1):
             own = slice(start, replicas if self.in_one_call else start + 1)
             places = torch.arange(start * prompts, own.stop * prompts)
-            before = None if self.history is None else self.history.take(places)
+            before = None if self.history is None else self.history.index_select(places)
             advantages, after = self._judge(
                 *(values[own].flatten(0, 1) for values in (rewards, *of_groups)), history=before
             )
             judged.append(advantages)
             if self.history is not None and after is not None:
-                self.history = self.history.put(places, after)
+                self.history = self.history.index_put(places, after)
         return torch.cat(judged).view(replicas, prompts * group_size, -1)
 
     def _vmapped(self, *of_all: Tensor) -> Tensor:
@@ -563,7 +563,7 @@ def judged(
     """
     mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
     nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
-    shaped = algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
+    shaped = algorithm.shape_rewards(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
     return algorithm.advantages(
         shaped,
         mask,

@@ -13,6 +13,14 @@ from dataclasses import dataclass, field
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+Tokens = Float[Tensor, "P G T"]
+Mask = Bool[Tensor, "P G T"]
+Responses = Float[Tensor, "P G"]
+PerPair = Float[Tensor, " N"]
+SameShape = Float[Tensor, "*n"]  # any shape, the same for all arguments of a call
+SameShapeMask = Bool[Tensor, "*n"]
+Scalar = Float[Tensor, ""]
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -27,16 +35,16 @@ class Batch:
     in the loss on them, left None as `weights` is.
     """
 
-    old_logp: Float[Tensor, "P G T"]
-    advantages: Float[Tensor, "P G T"]
-    mask: Bool[Tensor, "P G T"]
-    ref_logp: Float[Tensor, "P G T"] | None = None
-    weights: Float[Tensor, "P G T"] | None = None
-    entropy: Float[Tensor, "P G T"] | None = None
-    chosen: Bool[Tensor, "P G T"] | None = None
-    sampler_logp: Float[Tensor, "P G T"] | None = None
-    observed: Bool[Tensor, "P G T"] | None = None
-    observed_weights: Float[Tensor, "P G T"] | None = None
+    old_logp: Tokens
+    advantages: Tokens
+    mask: Mask
+    ref_logp: Tokens | None = None
+    weights: Tokens | None = None
+    entropy: Tokens | None = None
+    chosen: Mask | None = None
+    sampler_logp: Tokens | None = None
+    observed: Mask | None = None
+    observed_weights: Tokens | None = None
 
 
 @dataclass(frozen=True)
@@ -47,11 +55,11 @@ class TokenObjective:
     made J of the four before it, with whatever else it asks for filled in.
     """
 
-    value: Float[Tensor, "P G T"]
-    ratio: Float[Tensor, "P G T"]
-    advantages: Float[Tensor, "P G T"]
-    lower: Float[Tensor, "P G T"]
-    upper: Float[Tensor, "P G T"]
+    value: Tokens
+    ratio: Tokens
+    advantages: Tokens
+    lower: Tokens
+    upper: Tokens
     surrogate: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -64,16 +72,16 @@ class LossOutput:
     All but `loss` are [P, G, T].
     """
 
-    loss: Float[Tensor, ""]
-    ratio: Float[Tensor, "P G T"]
-    lower: Float[Tensor, "P G T"]
-    upper: Float[Tensor, "P G T"]
-    clipped_low: Bool[Tensor, "P G T"]
-    clipped_high: Bool[Tensor, "P G T"]
-    clipped_dual: Bool[Tensor, "P G T"]
+    loss: Scalar
+    ratio: Tokens
+    lower: Tokens
+    upper: Tokens
+    clipped_low: Mask
+    clipped_high: Mask
+    clipped_dual: Mask
 
     @property
-    def clipped(self) -> Bool[Tensor, "P G T"]:
+    def clipped(self) -> Mask:
         """True where the gradient is cut, on whichever side."""
         return self.clipped_low | self.clipped_high | self.clipped_dual
 
@@ -82,8 +90,8 @@ class LossOutput:
 class TotalLoss:
     """What an algorithm with a critic minimises, and L_value, the critic's loss, as it is before it is weighted, detached."""
 
-    loss: Float[Tensor, ""]
-    value_loss: Float[Tensor, ""]
+    loss: Scalar
+    value_loss: Scalar
 
 
 @dataclass(frozen=True)
@@ -93,18 +101,18 @@ class PreferenceOutput:
     loss: what the optimizer minimises. losses: of each pair. chosen_reward, rejected_reward: implicit rewards, nats · beta.
     """
 
-    loss: Float[Tensor, ""]
-    losses: Float[Tensor, " N"]
-    chosen_reward: Float[Tensor, " N"]
-    rejected_reward: Float[Tensor, " N"]
+    loss: Scalar
+    losses: PerPair
+    chosen_reward: PerPair
+    rejected_reward: PerPair
 
     @property
-    def margin(self) -> Float[Tensor, ""]:
+    def margin(self) -> Scalar:
         """Mean of chosen minus rejected reward."""
         return (self.chosen_reward - self.rejected_reward).mean()
 
     @property
-    def accuracy(self) -> Float[Tensor, ""]:
+    def accuracy(self) -> Scalar:
         """Share of pairs whose chosen response has the higher reward."""
         return (self.chosen_reward > self.rejected_reward).to(self.chosen_reward.dtype).mean()
 

@@ -1,4 +1,9 @@
-"""The algorithms, one file a paper."""
+"""The algorithms as values, one file a paper.
+
+In: pieces. Out: an algorithm's advantages and loss, which training calls (`base.py`; `actor_critic.py`, `preference.py` and
+`observing.py` for algorithms beyond the eight slots), and its formulas, its listing and its differences from another. Begin with
+`grpo.py`, then `base.py`. `slots.py` is the interface of the pieces.
+"""
 
 from __future__ import annotations
 
@@ -80,5 +85,5 @@ def find_algorithm(name: str) -> ActorCritic | GroupPolicyGradient | PreferenceO
 
 @checked
 def family_table(algorithms: Iterable[Algorithm] = ALGORITHMS) -> pd.DataFrame:
-    """Return a row an algorithm: its pieces in the eight slots, what is beyond them, the models in play, the source."""
+    """Return a row an algorithm: its pieces in the eight slots and beyond them, the models in play, the source."""
     return family.family_table(algorithms)

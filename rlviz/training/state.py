@@ -248,7 +248,7 @@ def _put_back(name: str, own: Any, tensors: Mapping[str, Tensor], state: State, 
             visited = tensors[f"{name}.prompts"].to(own.visits.device)
             parts = vars(own.take(visited)).items()
             read = {key: _like(tensors, f"{name}.{key}", value).to(visited.device) for key, value in parts}
-            return own.put(visited, PromptHistory(**read))
+            return own.index_put(visited, PromptHistory(**read))
     if name == "past":
         ages = range(len({key.split(".")[1] for key in tensors if key.startswith("sampler.")}))
         weights = dict(state.policy.weights.named_parameters())

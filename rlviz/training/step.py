@@ -89,7 +89,7 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
         correct = of_grades(their_grades, "correct", state.policy.device)
         scores = correct if state.reward_model is None else state.reward_model.score(sampled).to(correct.dtype)
         outcomes.append(scores)
-        selected = algorithm.selected(torch.cat(outcomes), state.generator)
+        selected = algorithm.select_groups(torch.cat(outcomes), state.generator)
         missing = wanted - len(selected)
     places = order[:done].to(state.policy.device)
     samples, prompts = Samples.joined(rounds), prompts_at(task, order[:done])
@@ -192,7 +192,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
         rewards = of_steps.sum(-1) / ends.sum(-1)
     else:
         rewards = settings.reward_correct * correct + settings.reward_format * well_formed
-        rewards = algorithm.shaped(
+        rewards = algorithm.shape_rewards(
             rewards if state.reward_model is None else sampled.outcomes,
             samples.lengths,
             truncated=samples.truncated,
@@ -218,7 +218,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
     old_values, returns, forward = None, None, []
     if state.critic is None:
         past = (
-            None if state.history is None else state.history.take(sampled.places)
+            None if state.history is None else state.history.index_select(sampled.places)
         )  # DCPO's: earlier rewards of each prompt
         advantages, with_these = algorithm.advantages(
             rewards if of_steps is None else of_steps,
@@ -233,7 +233,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
             well_formed=well_formed,
         )
         if state.history is not None and with_these is not None:
-            state.history = state.history.put(sampled.places, with_these)
+            state.history = state.history.index_put(sampled.places, with_these)
     else:
         if state.step == 0:  # V begins as the mean reward of the first rollout, everywhere
             nn.init.constant_(state.critic.head.bias, float(rewards.mean()))
@@ -307,7 +307,7 @@ def update(state: State, rows: Rollout, settings: TrainSettings) -> Updates:
     where they teach nothing, and the rest is read in micro-batches, whose gradients add up to that of all rows at once.
     """
     algorithm, tokens = state.algorithm, int(rows.mask.sum())
-    chosen = algorithm.chosen(rows.advantages, rows.old_logp, rows.mask)
+    chosen = algorithm.choose_tokens(rows.advantages, rows.old_logp, rows.mask)
     rows = replace(rows, weights=algorithm.aggregate(rows.mask), chosen=chosen)
     if rows.observed is not None:
         rows = replace(rows, observed_weights=token_mean(rows.observed))
@@ -405,7 +405,7 @@ def hand_on(state: State, rollout: Rollout, settings: TrainSettings, kl: float) 
     kl: to the old policy where the KL term is against that (PPO-Penalty), else to the reference.
     """
     if state.step >= settings.critic_only_steps:
-        state.algorithm = state.algorithm.adapted(kl, rollout.rewards.numel())
+        state.algorithm = state.algorithm.adapt_beta(kl, rollout.rewards.numel())
     state.step += 1
     state.follow(settings)
     if is_due(settings.reset_reference_every, state.step):

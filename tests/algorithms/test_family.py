@@ -34,7 +34,7 @@ from rlviz.algorithms.describe import from_json, to_json
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import KLInReward
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.types import Batch
 
 NO_KL = replace(GRPO, kl=None)
@@ -147,7 +147,7 @@ def test_a_piece_of_one_s_own_says_why_or_gives_its_first_paragraph():
         """
 
     assert why("bounds", mine) == "Return limits of my own."
-    assert why("bounds", says(why="they are mine.")(mine)) == "they are mine."
+    assert why("bounds", explained(why="they are mine.")(mine)) == "they are mine."
     assert "does not say" in why("bounds", lambda old_logp: None)
 
 

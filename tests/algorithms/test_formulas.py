@@ -24,14 +24,14 @@ from rlviz.algorithms.notation import LaTeX, Unicode, typeset
 from rlviz.algorithms.slots import numbers_in
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage, SmoothStandardization
 from rlviz.pieces.aggregation import sequence_mean
-from rlviz.pieces.formula import FUNCTIONS, formula_of, read, terms_of
+from rlviz.pieces.formula import FUNCTIONS, formula_of, parse_formula, terms_of
 from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import KLInLoss, KLToOld, ProportionalController, k3_plus
 from rlviz.pieces.preference import SigmoidPreference, mean_log_ratio
 from rlviz.pieces.ratios import ratio_to_sampler
 from rlviz.pieces.shaping import LengthCost, OverlongFilter
 from rlviz.pieces.surrogate import SequenceMask, SoftGate, unclipped
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 
 EVERY = (*ALGORITHMS, *RELATIVES, GRPO_PROCESS, DPO_LINEAR)
 
@@ -391,7 +391,7 @@ def rule(text=None, name="leaky"):
         return ratio * advantages
 
     own.__name__ = own.__qualname__ = name
-    return own if text is None else says(formula=text)(own)
+    return own if text is None else explained(formula=text)(own)
 
 
 @dataclass(frozen=True)
@@ -503,7 +503,7 @@ BRACKETS = (
 
 @pytest.mark.parametrize(("text", "unicode", "tex"), BRACKETS)
 def test_brackets_stand_where_they_are_needed(text, unicode, tex):
-    node = typeset(read(text).main, "", {}, {})
+    node = typeset(parse_formula(text).main, "", {}, {})
     assert (Unicode().write(node), LaTeX().write(node)) == (unicode, tex)
 
 

@@ -86,8 +86,8 @@ def test_the_advantages_of_the_page_too(algorithm):
         assert torch.equal(names["advantages"](rewards, mask, step_ends=ends), expected)
         return
     right = (rewards > 0.4).double()
-    shaped = algorithm.shaped(rewards, mask.sum(-1), correct=right, well_formed=right)
-    before = PromptHistory.empty(3).after(rewards.flip(0))
+    shaped = algorithm.shape_rewards(rewards, mask.sum(-1), correct=right, well_formed=right)
+    before = PromptHistory.empty(3).add_visit(rewards.flip(0))
     known = {name: values[name] for name in ("old_logp", "ref_logp", "sampler_logp")}
     known |= {"correct": right, "well_formed": right, "old_entropy": values["entropy"]}
     expected, after = algorithm.advantages(shaped, mask, history=before, **known)

@@ -41,7 +41,7 @@ def advantages_of(algorithm, r):
     history = None
     for rewards in r.visits.unbind(-1) if algorithm.asks_for("advantage", "history") else ():
         _, history = algorithm.advantages(rewards, r.mask, history=history)
-    shaped = algorithm.shaped(r.rewards, r.lengths, correct=r.outcomes, well_formed=r.well_formed)
+    shaped = algorithm.shape_rewards(r.rewards, r.lengths, correct=r.outcomes, well_formed=r.well_formed)
     return algorithm.advantages(shaped, r.mask, history=history)[0]
 
 
@@ -125,7 +125,7 @@ def test_linear_dpo_never_stops_pulling():
 @every_algorithm
 def test_selection(algorithm):
     outcomes = double([[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 1]])
-    groups = algorithm.selected(outcomes, torch.Generator().manual_seed(0)).tolist()
+    groups = algorithm.select_groups(outcomes, torch.Generator().manual_seed(0)).tolist()
     if algorithm is DAPO:
         assert groups == [1, 3]
     elif algorithm is DUPO:

@@ -84,7 +84,7 @@ def test_an_advantage_without_a_history_hands_it_back_as_it_came():
 
 def against_the_prompt_s_mean(rewards, history):
     """R minus the mean of all rewards that the prompt ever earned, this visit's too."""
-    after = history.after(rewards)
+    after = history.add_visit(rewards)
     return rewards - after.mean.unsqueeze(1).to(rewards.dtype), after
 
 
@@ -178,7 +178,7 @@ def test_a_weight_that_is_a_parameter_is_told_and_controlled():
 
 def test_a_weight_that_was_halved_for_long_can_come_back():
     nearly_none = PPO_PENALTY.with_parameters(beta=1.5e-9)
-    assert nearly_none.adapted(0.0, 8).beta == 1e-9 and nearly_none.adapted(1.0, 8).beta == 3e-9
+    assert nearly_none.adapt_beta(0.0, 8).beta == 1e-9 and nearly_none.adapt_beta(1.0, 8).beta == 3e-9
 
 
 # --- what does not fit is refused where the algorithm is built ---

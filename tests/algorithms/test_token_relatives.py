@@ -62,7 +62,7 @@ def test_kl_cov_is_verl_s_with_the_covariance_of_the_policy_that_sampled(share):
     expected, places = verl_kl_cov(*rows, 0.7, share)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(slope, torch.autograd.grad(expected, leaf)[0])
-    chosen = algorithm.chosen(advantages, old_logp, mask)
+    chosen = algorithm.choose_tokens(advantages, old_logp, mask)
     assert sorted(chosen.flatten().nonzero().squeeze(1).tolist()) == sorted(places.tolist())
     assert int(chosen.sum()) == max(1, int(int(mask.sum()) * share)) and not (chosen & ~mask).any()
 

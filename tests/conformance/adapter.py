@@ -132,8 +132,8 @@ def dcpo_sas(steps, norm_by_std, n_prompts, ddof) -> Result:
         rewards = numbers(step["rewards"])
         advantages = torch.zeros_like(rewards)
         for prompts, members in blocks(step["prompt_ids"]):
-            advantages[members], after = piece(rewards[members], history.take(prompts))
-            history = history.put(prompts, after)
+            advantages[members], after = piece(rewards[members], history.index_select(prompts))
+            history = history.index_put(prompts, after)
         after = {"mean": history.mean, "std": history.variance.sqrt(), "count": history.visits}
         for key, value in {"advantages": advantages, **after}.items():
             result[key].append(value.numpy())

@@ -213,17 +213,17 @@ def test_float32_rewards_give_float32_advantages_from_a_float64_history():
 def test_history_is_taken_and_put_by_prompt():
     advantage, index = SmoothStandardization(), torch.tensor([3, 1])
     before = PromptHistory.empty(4)
-    once = before.put(index, advantage(rewards([0, 4], [1, 1]), before.take(index))[1])
-    twice = once.put(index[:1], advantage(rewards([0, 0]), once.take(index[:1]))[1])
+    once = before.index_put(index, advantage(rewards([0, 4], [1, 1]), before.index_select(index))[1])
+    twice = once.index_put(index[:1], advantage(rewards([0, 0]), once.index_select(index[:1]))[1])
     assert before.visits.tolist() == [0, 0, 0, 0]  # a value, not a store
     assert twice.visits.tolist() == [0, 1, 0, 2]
     close(twice.mean, [0, 1, 0, 1])
     close(twice.variance, [0, 0, 0, 3])
     assert twice.lowest.tolist() == [math.inf, 1, math.inf, 0]
     assert twice.highest.tolist() == [-math.inf, 1, -math.inf, 4]
-    assert twice.take(index).visits.tolist() == [2, 1]
+    assert twice.index_select(index).visits.tolist() == [2, 1]
     # prompt 3 is the first prompt of the example by hand
-    close(advantage(rewards([6, 2]), twice.take(index[:1]))[0], [[2 / 3 + math.sqrt(3) / 3, -1 / 3]])
+    close(advantage(rewards([6, 2]), twice.index_select(index[:1]))[0], [[2 / 3 + math.sqrt(3) / 3, -1 / 3]])
 
 
 def test_a_prompt_never_seen_is_as_without_history():

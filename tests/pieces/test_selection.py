@@ -48,7 +48,7 @@ def test_duplicates_are_informative_and_the_same_generator_draws_the_same(seed):
 @pytest.mark.parametrize("algorithm", [GRPO, DAPO, DUPO], ids=lambda a: a.name)
 def test_a_selection_says_how_often_it_uses_each_group(algorithm):
     batches = torch.stack([OUTCOMES[[0, 1, 2]], OUTCOMES[[1, 3, 1]], DEAD])
-    drawn = [[algorithm.selected(batch, torch.Generator().manual_seed(i)) for i in range(600)] for batch in batches]
+    drawn = [[algorithm.select_groups(batch, torch.Generator().manual_seed(i)) for i in range(600)] for batch in batches]
     counts = torch.stack([torch.stack([each.bincount(minlength=3) for each in of]).double().mean(0) for of in drawn])
     torch.testing.assert_close(algorithm.uses(batches), counts, atol=0.15, rtol=0)
     if algorithm is DUPO:  # one of three differs, and takes their places; all three differ; none does

@@ -191,7 +191,7 @@ TOGETHER = (
     (lambda: replace(GRPO, bounds=FixedBounds), "bounds must be a function of 1 argument (old_logp) or a built piece"),
     (lambda: replace(PPO_PENALTY, kl=None), "controller changes the beta of the KL term…controller=None"),
     (lambda: credited(lambda rewards: rewards[:1]), "advantage…must return a tensor [2, 3] or [2, 3, 4]; got …[1, 3]"),
-    (lambda: replace(GRPO, select=lambda rewards: [0]).selected(LOGP[0]), "select must return indices of groups"),
+    (lambda: replace(GRPO, select=lambda rewards: [0]).select_groups(LOGP[0]), "select must return indices of groups"),
     (lambda: train_table(replace(FREE, surrogate=lambda ratio, advantages, lower, upper: advantages * 2), steps=2),
      "Mine's surrogate…must have a gradient by the ratio"),
     (lambda: GRPO.loss(LOGP, Batch(LOGP, LOGP, MASK)), "GRPO's kl…needs ref_logp; got None"),
