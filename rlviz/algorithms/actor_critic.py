@@ -1,4 +1,4 @@
-"""Algorithms with a critic: the eight slots, and what a value model adds to them."""
+"""Algorithms with a critic: the eight slots, a value loss, an entropy bonus and a controller of the KL weight."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ActorCritic(PolicyGradient):
                 )
 
     def without_kl(self) -> ActorCritic:
-        """Return the algorithm without its KL term, and without what would change its weight."""
+        """Return the algorithm without its KL term and the controller of its weight."""
         return replace(self, kl=None, controller=None)
 
     @property
@@ -58,7 +58,7 @@ class ActorCritic(PolicyGradient):
         return ("actor", "critic", "reward", *super().models[1:])
 
     def token_rewards(self, scores: Responses, mask: Mask, old_logp: Tokens, ref_logp: Tokens | None = None) -> Tokens:
-        """Return the reward of each token: the response's score on its last one, minus the KL penalty if that is here.
+        """Return the reward of each token: the response's score on its last one, minus a KL penalty in the reward.
 
         Raises ValueError with a KL in the reward and no ref_logp.
         """

@@ -1,4 +1,4 @@
-"""Algorithms that learn from what the environment wrote, too: the eight slots, and a loss on observed tokens beside them."""
+"""Algorithms that also learn from tokens of the environment: the eight slots and a loss on observed tokens."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Aggregate(Protocol):
 
 
 class Shape(Protocol):
-    """The rewards after shaping. May have loss_mask(mask, truncated) → mask: which tokens the loss sees."""
+    """The rewards after shaping. May have loss_mask(mask, truncated) → mask: the mask of tokens in the loss."""
 
     def __call__(
         self,

@@ -23,7 +23,7 @@ Scale = Literal["group_std", "batch_std", "none"]
 
 
 def all_equal(rewards: Float[Tensor, "*B P G"]) -> Bool[Tensor, "*B P"]:
-    """Return which groups have one reward only. Compares max and min: three rewards of 0.1 have a std of 1e-17, not 0."""
+    """Return True for groups with one reward only. Compares max and min: three rewards of 0.1 have a std of 1e-17, not 0."""
     return rewards.amax(-1) == rewards.amin(-1)
 
 

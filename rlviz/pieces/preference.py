@@ -21,7 +21,7 @@ def response_logp(logp: SameShape, mask: SameShapeMask) -> SameShape:
 
 @explained(formula="−log(sigmoid(chosen − rejected))")
 def bradley_terry(chosen: PerPair, rejected: PerPair) -> PerPair:
-    """Return how surprising the preference is, given two scores, in nats.
+    """Return the negative log-likelihood of the preference, given two scores, in nats.
 
     Source: Bradley & Terry (1952); reward models in InstructGPT (arXiv 2203.02155) Eq. 1.
     """

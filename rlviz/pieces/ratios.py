@@ -1,4 +1,4 @@
-"""Importance ratios: how much likelier the new policy makes what the old one sampled. (logp, old_logp, mask) → ratio."""
+"""Importance ratios π_θ / π_old of sampled tokens and responses. (logp, old_logp, mask) → ratio."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def token_ratio(logp: Tokens, old_logp: Tokens, mask: Mask) -> Tokens:
     formula="exp(logp − sampler_logp)",
 )
 def ratio_to_sampler(logp: Tokens, old_logp: Tokens, mask: Mask, sampler_logp: Tokens) -> Tokens:
-    """Return the ratio of each token to what sampled it, and 1 on padding.
+    """Return the ratio of each token to the policy that sampled it, and 1 on padding.
 
     Where the trainer's old policy sampled it is `token_ratio`. verl calls it bypass mode; decoupled PPO (arXiv 2505.24298) is
     measured against it.

@@ -18,9 +18,9 @@ from rlviz.types import SameShape, SameShapeMask
     formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages)",
 )
 def pessimistic(ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape) -> SameShape:
-    """Return the lesser of what the ratio earns and what the clipped ratio earns.
+    """Return the smaller of ratio · advantages and its clipped twin.
 
-    The minimum takes the clipped branch only where that is the worse one, so a token that already moved too far the
+    The minimum takes the clipped term only where that is the smaller one, so a token that already moved too far the
     wrong way keeps its gradient.
     Source: PPO (arXiv 1707.06347) Eq. 7.
     """
@@ -69,7 +69,7 @@ def sign_weighted(
     formula="ratio · advantages",
 )
 def unclipped(ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape) -> SameShape:
-    """Return what the ratio earns, whatever the limits.
+    """Return ratio · advantages; the limits are ignored.
 
     Source: PPO (arXiv 1707.06347) Eq. 6.
     """
@@ -96,7 +96,7 @@ def clipped_weight(ratio: SameShape, advantages: SameShape, lower: SameShape, up
 )
 @dataclass(frozen=True)
 class SoftGate(Checked):
-    """A sigmoid in place of the clip, whatever the limits.
+    """A sigmoid in place of the clip; the limits are ignored.
 
     At ratio 1 the slope is that of ratio · advantages. Raises ValueError unless both are above 0.
     Source: SAPO (arXiv 2511.20347), τ 1.0 and 1.05.
@@ -141,7 +141,7 @@ def geometric_mean(
 )
 @dataclass(frozen=True)
 class GammaWeight(Checked):
-    """The log ratio weighted by φ, a function of the whole response's ratio W; whatever the limits.
+    """The log ratio weighted by φ, a function of the response's ratio W; the limits are ignored.
 
     W has no root 1/|o| and no clip; sg stops the gradient, so ∂J/∂logp = φ(W) · advantages on every token, and φ(1) = 1. φ is
     largest at W = k/λ: with these values at ⅔ where advantages ≥ 0, at 1½ where they are below 0. Raises ValueError unless all
@@ -212,7 +212,7 @@ class EntropyBonus(Checked):
 )
 @dataclass(frozen=True)
 class CovariancePenalty(Checked):
-    """What the ratio earns, less a penalty on the chosen tokens; whatever the limits.
+    """ratio · advantages, less a penalty on the chosen tokens; the limits are ignored.
 
     Chosen are the ⌊share · n⌋ of n tokens, at least one, with the highest (A − mean A) · (log π_old − mean log π_old), means over
     all tokens: a policy gradient's step lowers the entropy by the covariance of A and log π. The paper and verl take log π of the

@@ -1,4 +1,4 @@
-"""What a critic is trained on, the entropy that a bonus can reward, and what a policy-gradient step does to it."""
+"""The critic's loss, the entropy of a distribution, and its change under a policy-gradient step."""
 
 from __future__ import annotations
 

@@ -6,11 +6,9 @@ import itertools
 import math
 
 import pytest
-import torch
 
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut
 from rlviz.pieces.kl import k1, k3
-from rlviz.pieces.ratios import token_ratio
 from rlviz.pieces.values import entropy
 from tests.pieces.tensors import close, double
 
@@ -62,14 +60,6 @@ def test_in_the_reward_k1_pulls_to_the_reference_and_k3_away_from_it():
     close(in_the_reward(k1), REVERSE)
     close(in_the_reward(k3), REVERSE - FORWARD)
     assert in_the_reward(k3) < 0 < in_the_reward(k1)
-
-
-def test_the_ratio_times_k3_has_the_gradient_of_the_kl():
-    logits = POLICY.clone().requires_grad_()
-    logp = logits.log_softmax(0)
-    ratio = token_ratio(logp.view(1, 2, 1), POLICY.view(1, 2, 1), torch.ones(1, 2, 1, dtype=torch.bool)).flatten()
-    (POLICY.exp() * ratio * k3(logp, REFERENCE)).sum().backward()
-    close(logits.grad, [REVERSE, -REVERSE])
 
 
 @pytest.mark.parametrize(("praised", "rises"), [(0, True), (1, False), (2, True)])

@@ -9,7 +9,6 @@ from rlviz.pieces.kl import (
     KLInReward,
     KLToOld,
     ProportionalController,
-    StraightThrough,
     UnbiasedKL,
     k1,
     k2,
@@ -40,10 +39,6 @@ def check(estimator, values, slopes):
 )
 def test_estimators_by_hand(estimator, values, slopes):
     check(estimator, values, slopes)
-
-
-def test_straight_through_takes_value_and_slope_from_where_it_is_told():
-    check(StraightThrough(value=k1, gradient=k3), [LN2, -LN2], [0.5, -1])
 
 
 def test_k3_keeps_its_digits_near_zero():
