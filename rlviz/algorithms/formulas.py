@@ -57,9 +57,9 @@ class Row:
         parts = [writer.write(part) for part in self.right]
         if self.slot == "objective":
             total, start, end = FRAME[not tex]
-            weights, value, *taken = self.right
-            parts = [f"{total}{writer.write(weights)}", f"{start}{writer.write(value, 3 if taken else 0)}"]
-            parts += [writer.before_sign + writer.term(part, first=False).lstrip() for part in taken]
+            weights, value, *penalties = self.right
+            parts = [f"{total}{writer.write(weights)}", f"{start}{writer.write(value, 3 if penalties else 0)}"]
+            parts += [writer.before_sign + writer.term(part, first=False).lstrip() for part in penalties]
             parts[-1] += end
         if self.left is not None:
             sign = r"\leftarrow" if tex and self.sign == "←" else self.sign

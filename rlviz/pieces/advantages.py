@@ -246,9 +246,9 @@ class StandardizedApart(Checked):
 
     def __call__(self, rewards: Responses, correct: Responses, well_formed: Responses) -> Responses:
         _check_group(rewards)
-        both = self.answer * standardized(correct, self.eps) + self.format * standardized(well_formed, self.eps)
+        weighted = self.answer * standardized(correct, self.eps) + self.format * standardized(well_formed, self.eps)
         equal = (all_equal(correct) & all_equal(well_formed)).unsqueeze(1)
-        return whiten(both, torch.ones_like(both, dtype=torch.bool)).masked_fill(equal, 0.0)
+        return whiten(weighted, torch.ones_like(weighted, dtype=torch.bool)).masked_fill(equal, 0.0)
 
 
 @explained(

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch
 from rlviz.algorithms import (
     ALGORITHMS,
     DAPO,
-    DPO,
     GRPO,
     GRPO_PROCESS,
     GSPO,
@@ -78,26 +76,6 @@ def test_padding_has_no_part_in_the_total_loss():
         assert (slopes[1][r.mask] < 0).all()  # the bonus wants entropy up
         expected = algorithm.total_loss(double(0.0), r.values, r.old_values, torch.ones_like(values), r.entropy, r.mask)
         assert total.item() == expected.loss.item()
-
-
-def test_dpo_is_the_slow_one():
-    """Its loss, rewards and gradient on three pairs; β = .1."""
-    logps = double([[-9, -7, -30], [-8, -12, -5], [-10, -8, -20], [-8, -8, -8]])
-    chosen, rejected = logps[:2].clone().requires_grad_(True).unbind()
-    output = DPO.loss(chosen, rejected, *logps[2:])
-    losses, slopes, margins = [], [], []
-    for win, lose, ref_win, ref_lose in logps.T.tolist():
-        margins.append(0.1 * ((win - ref_win) - (lose - ref_lose)))
-        losses.append(math.log(1 + math.exp(-margins[-1])))
-        slopes.append(-0.1 / (1 + math.exp(margins[-1])) / 3)  # −β σ(r̂_l − r̂_w), and the mean over pairs
-    assert not any(x.requires_grad for x in (output.losses, output.chosen_reward, output.rejected_reward))
-    close(output.losses, losses)
-    close(output.loss, fmean(losses))
-    close(output.chosen_reward - output.rejected_reward, margins)
-    close(output.margin, fmean(margins))
-    close(output.accuracy, 2 / 3)  # margins .1 − 0, .1 + .4, −1 − .3
-    close(torch.autograd.grad(output.loss, chosen, retain_graph=True)[0], slopes)
-    close(torch.autograd.grad(output.loss, rejected)[0], [-s for s in slopes])
 
 
 def test_only_the_overlong_filter_takes_truncated_responses_out_of_the_loss():
@@ -183,10 +161,10 @@ def test_parts_with_the_weights_of_the_whole_add_up_to_the_whole(algorithm):
     loss, gradient = loss_and_gradient(algorithm, r.logp, batch)
     weights, total, gradients = algorithm.aggregate(batch.mask), 0.0, torch.zeros_like(gradient)
     for p, g in ((p, g) for p in range(2) for g in range(3)):
-        here = slice(p, p + 1), slice(g, g + 1)
+        part = slice(p, p + 1), slice(g, g + 1)
         tensors = batch.old_logp, batch.advantages, batch.mask, batch.ref_logp, weights
-        part, gradients[here] = loss_and_gradient(algorithm, r.logp[here], Batch(*(x[here] for x in tensors)))
-        total += part
+        loss_of_part, gradients[part] = loss_and_gradient(algorithm, r.logp[part], Batch(*(x[part] for x in tensors)))
+        total += loss_of_part
     close(total, loss)
     close(gradients, gradient)
 

@@ -84,12 +84,12 @@ def test_cispo_s_authors_leave_the_lower_limit_out():
 
 
 def test_gmpo_at_one_token_is_the_clipped_objective():
-    one = torch.ones(5, 1, 1, dtype=torch.bool)
+    mask = torch.ones(5, 1, 1, dtype=torch.bool)
     old_logp = torch.full((5, 1, 1), -2.0, dtype=torch.double)
     logp = old_logp + torch.tensor([0.3, 0.8, 1.0, 1.4, 2.0], dtype=torch.double).log().view(5, 1, 1)
     plain = replace(GMPO, surrogate=GRPO.surrogate)
     for sign in (1.0, -1.0):
-        batch = Batch(old_logp, torch.full_like(logp, sign), one)
+        batch = Batch(old_logp, torch.full_like(logp, sign), mask)
         torch.testing.assert_close(
             GMPO.objective(logp, batch).value, plain.objective(logp, batch).value, rtol=1e-12, atol=0
         )

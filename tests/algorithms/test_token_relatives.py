@@ -36,9 +36,9 @@ def verl_kl_cov(log_prob, old_log_prob, covariance_logp, advantages, mask, coeff
     adv, logp_of_mask = advantages[mask], covariance_logp[mask]
     covariances = (adv - adv.mean()) * (logp_of_mask - logp_of_mask.mean())
     largest = torch.topk(covariances, max(1, int(len(covariances) * ratio_of_tokens))).indices
-    places = mask.flatten().nonzero().squeeze(1)[largest]
-    losses = losses.flatten().index_add(0, places, coefficient * log_ratio.abs().flatten()[places]).view(mask.shape)
-    return losses[mask].mean(), places
+    indices = mask.flatten().nonzero().squeeze(1)[largest]
+    losses = losses.flatten().index_add(0, indices, coefficient * log_ratio.abs().flatten()[indices]).view(mask.shape)
+    return losses[mask].mean(), indices
 
 
 @pytest.mark.parametrize("share", [0.002, 0.1, 0.5])
@@ -49,11 +49,11 @@ def test_kl_cov_is_verl_s_with_the_covariance_of_the_policy_that_sampled(share):
     loss = algorithm.loss(leaf, Batch(old_logp, advantages, mask)).loss
     (slope,) = torch.autograd.grad(loss, leaf)
     rows = (values.flatten(0, 1) for values in (leaf, old_logp, old_logp, advantages, mask))
-    expected, places = verl_kl_cov(*rows, 0.7, share)
+    expected, indices = verl_kl_cov(*rows, 0.7, share)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(slope, torch.autograd.grad(expected, leaf)[0])
     chosen = algorithm.choose_tokens(advantages, old_logp, mask)
-    assert sorted(chosen.flatten().nonzero().squeeze(1).tolist()) == sorted(places.tolist())
+    assert sorted(chosen.flatten().nonzero().squeeze(1).tolist()) == sorted(indices.tolist())
     assert int(chosen.sum()) == max(1, int(int(mask.sum()) * share)) and not (chosen & ~mask).any()
 
 
@@ -122,9 +122,12 @@ def test_gdpo_is_trl_s_and_tells_apart_what_a_sum_does_not():
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
     assert (got[3] == 0).all()  # nothing differs there, and rounding must not pretend that it does
     # in the first group right without form and form without right have one sum; being right is the rarer
-    one, both = GDPO.advantages(correct + well_formed, torch.ones(4, 4, 1, dtype=torch.bool), correct=correct,
+    right, well_formed_only = GDPO.advantages(correct + well_formed, torch.ones(4, 4, 1, dtype=torch.bool), correct=correct,
                                 well_formed=well_formed)[0][0, :2, 0]  # fmt: skip
-    assert one > both and GRPO.advantage(correct + well_formed)[0, 0] == GRPO.advantage(correct + well_formed)[0, 1]
+    assert (
+        right > well_formed_only
+        and GRPO.advantage(correct + well_formed)[0, 0] == GRPO.advantage(correct + well_formed)[0, 1]
+    )
 
 
 def test_distillation_climbs_down_the_kl_to_the_teacher():

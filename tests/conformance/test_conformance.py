@@ -160,9 +160,9 @@ def test_prompts_of_several_group_sizes_have_histories_of_their_own():
     # prompt 1, third visit: rewards 1, 0 after 0, 0 and 0, 0. new ½, −½; mean of all 1/6, so total 5/6, −1/6
     #   SA_new = ⅔ new + ⅓ total = 11/18, −7/18; SA_total = ⅓ new + ⅔ total = 13/18, −5/18; nearer to 0: 11/18, −5/18
     # prompt 0, first visit, in the rows between: 0, 3, 3 with mean 2
-    nothing = {"prompt_ids": np.array([1, 1]), "rewards": np.zeros(2)}
+    zeros = {"prompt_ids": np.array([1, 1]), "rewards": np.zeros(2)}
     last = {"prompt_ids": np.array([0, 1, 0, 1, 0]), "rewards": np.array([0.0, 1.0, 3.0, 0.0, 3.0])}
-    got = adapter.dcpo_sas([nothing, nothing, last], norm_by_std=False, n_prompts=3, ddof=0)
+    got = adapter.dcpo_sas([zeros, zeros, last], norm_by_std=False, n_prompts=3, ddof=0)
     np.testing.assert_allclose(got["advantages"][-1], [-2, 11 / 18, 1, -5 / 18, 1], rtol=1e-12)
     np.testing.assert_allclose(got["mean"][-1], [2, 1 / 6, 0], rtol=1e-12)
     np.testing.assert_array_equal(got["count"], [[0, 1, 0], [0, 2, 0], [1, 3, 0]])

@@ -60,8 +60,8 @@ def test_kl_in_reward_by_hand():
     mask = double([[[1, 1, 0]]]).bool()
     old_logp, ref_logp = (torch.cat([x, double([v])]).view(1, 1, 3) for x, v in ((LOGP, 7.0), (REF_LOGP, 1e9)))
     close(kl(old_logp, ref_logp, mask), [[[0.02 * LN2, -0.02 * LN2, 0]]])
-    one, all_of_it = double([[[0.0]]]), torch.ones(1, 1, 1, dtype=torch.bool)
-    close(KLInReward(beta=0.5, estimator=k2)(one + 3, one, all_of_it), [[[2.25]]])
+    zero, mask = double([[[0.0]]]), torch.ones(1, 1, 1, dtype=torch.bool)
+    close(KLInReward(beta=0.5, estimator=k2)(zero + 3, zero, mask), [[[2.25]]])
 
 
 def test_kl_to_old_by_hand():

@@ -130,8 +130,8 @@ def test_which_correction_is_right_on_average():
     }.items():
         logp = torch.stack([table[0][pairs[:, 0]], table[1][pairs[:, 1]]], -1)[None]
         advantages = reward.flatten().view(1, 9, 1) * weight
-        one = torch.ones_like(logp)
-        j = unclipped((logp - logp.detach()).exp(), advantages, one, one).sum(-1)[0]
+        limit = torch.ones_like(logp)
+        j = unclipped((logp - logp.detach()).exp(), advantages, limit, limit).sum(-1)[0]
         gradient = torch.autograd.grad((drawn.sum(-1).exp() * j).sum(), leaf, retain_graph=True)[0]
         errors[name] = float((gradient - true).norm() / true.norm())
     assert errors["response"] < 1e-12

@@ -49,9 +49,9 @@ def test_it_is_added_and_the_rest_is_grpo_s():
     logp, mask, observed = two_responses()
     advantages = torch.tensor([[[1.0] * 5, [-1.0] * 5]], dtype=torch.double)
     plain = Batch(logp.detach() - 0.05, advantages, mask)
-    both = NO_KL.loss(logp, replace(plain, observed=observed)).loss
+    total = NO_KL.loss(logp, replace(plain, observed=observed)).loss
     alone = GRPO.without_kl().loss(logp, plain).loss
-    assert float((both - alone).detach()) == pytest.approx(0.1, abs=1e-12)
+    assert float((total - alone).detach()) == pytest.approx(0.1, abs=1e-12)
     assert torch.equal(NO_KL.loss(logp, plain).loss, alone)  # nothing was observed
 
 

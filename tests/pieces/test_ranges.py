@@ -1,6 +1,5 @@
 """The range of each parameter of a piece, written down by hand; that what is outside is refused, tests/refusals tries."""
 
-
 from rlviz.ranges import ranges
 from tests.refusals.test_declared import pieces
 

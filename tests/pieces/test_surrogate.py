@@ -55,8 +55,8 @@ def test_the_four_quadrants_by_hand():
     check(unclipped, {(r, a): (r * a, a) for r, a in BY_HAND})
     check(pessimistic, ELSEWHERE_BY_HAND, (0.9, 1.5))
     # two tokens with limits of their own: 1.1 · 2 is below 1.2 · 2, and 1.05 · 2 below 1.1 · 2
-    both = pessimistic(double([1.1, 1.1]), double([2, 2]), double([0.8, 0.7]), double([1.2, 1.05]))
-    assert both.tolist() == pytest.approx([2.2, 2.1], abs=1e-12)
+    objective = pessimistic(double([1.1, 1.1]), double([2, 2]), double([0.8, 0.7]), double([1.2, 1.05]))
+    assert objective.tolist() == pytest.approx([2.2, 2.1], abs=1e-12)
 
 
 def test_a_gamma_weight_by_hand():
@@ -123,8 +123,8 @@ def test_a_surrogate_may_cut_where_it_likes():
 def test_a_surrogate_without_a_gradient_is_cut_wherever_a_token_counts():
     r, a, limits = double([0.5, 1.5, 1.5, 0.5]), double([1.0, 1.0, -1.0, 0.0]), double([1.0] * 4)
     expected = [[True, False, False, False], [False, True, False, False], [False, False, True, False]]
-    for nothing in (
+    for flat in (
         lambda r, a, lower, upper: r.detach() * a,
         lambda r, a, lower, upper: a.clone().requires_grad_() * 2,
     ):
-        assert [cut.tolist() for cut in is_clipped(nothing, r, a, limits, limits)] == expected
+        assert [cut.tolist() for cut in is_clipped(flat, r, a, limits, limits)] == expected
