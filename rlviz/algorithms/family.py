@@ -76,12 +76,15 @@ def differences(a: Algorithm, b: Algorithm) -> list[Difference]:
     return rows
 
 
-def family_table(algorithms: Iterable[Algorithm]) -> pd.DataFrame:
-    """Return a row an algorithm: its pieces in the eight slots and beyond them, the models in play, the source."""
+@checked
+def family_table(algorithms: Iterable[Algorithm] | None = None) -> pd.DataFrame:
+    """Return a row an algorithm, by default those of the course: pieces in the slots and beyond, models in play, source."""
     import pandas as pd
 
+    from rlviz.algorithms import ALGORITHMS  # which imports this module
+
     rows = []
-    for algorithm in algorithms:
+    for algorithm in ALGORITHMS if algorithms is None else algorithms:
         row = {"algorithm": algorithm.name} | {slot: label(algorithm.slots()[slot]) for slot in SLOTS}
         row["beyond the slots"] = "; ".join(label(part) for part in algorithm.beyond_the_slots().values()) or "–"
         row |= {"models": ", ".join(algorithm.models), "source": algorithm.source}
