@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
-from rlviz.types import PerPair, SameShape, SameShapeMask
+from rlviz.types import PerPair
 
 
-def response_logp(logp: SameShape, mask: SameShapeMask) -> SameShape:
+def response_logp(logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]) -> Float[Tensor, "*n"]:
     """Return log π of whole responses: the sum over their tokens, nats."""
     return logp.masked_fill(~mask, 0.0).sum(-1)
 
