@@ -211,7 +211,7 @@ def _tensors(name: str, own: Any) -> dict[str, Tensor]:
             return {f"{name}.{key}": value for key, value in own.state_dict().items()}
         case PromptHistory():  # of 90,000 prompts a run may have visited 500
             visited = own.visits.nonzero().squeeze(1)
-            parts = vars(own.take(visited)) | {"prompts": visited}
+            parts = vars(own.index_select(visited)) | {"prompts": visited}
             return {f"{name}.{key}": value for key, value in parts.items()}
     if name == "past":
         return {f"sampler.{age}.{key}": value for age, weights in enumerate(own) for key, value in weights.items()}
@@ -246,7 +246,7 @@ def _put_back(name: str, own: Any, tensors: Mapping[str, Tensor], state: State, 
             return own
         case PromptHistory():
             visited = tensors[f"{name}.prompts"].to(own.visits.device)
-            parts = vars(own.take(visited)).items()
+            parts = vars(own.index_select(visited)).items()
             read = {key: _like(tensors, f"{name}.{key}", value).to(visited.device) for key, value in parts}
             return own.index_put(visited, PromptHistory(**read))
     if name == "past":
