@@ -294,10 +294,10 @@ class TableRule:
             parts = []
             for r, table in enumerate(zip(*groups, strict=True)):
                 prompts = torch.arange(r * rewards.shape[1], (r + 1) * rewards.shape[1])
-                past = None if history is None else history.take(prompts)
+                past = None if history is None else history.index_select(prompts)
                 part, past = self._judge(*table, history=past)
                 parts.append(part)
-                history = history if history is None or past is None else history.put(prompts, past)
+                history = history if history is None or past is None else history.index_put(prompts, past)
             advantages = torch.stack(parts)
         return advantages.view(tokens[0].shape), history
 
@@ -324,7 +324,7 @@ class TableRule:
         mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
         nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
         return self.algorithm.advantages(
-            self.algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything),
+            self.algorithm.shape_rewards(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything),
             mask,
             old_logp=old_logp,
             ref_logp=ref_logp,
@@ -529,7 +529,7 @@ class _Schedule:
             return tokens
         selected = [
             (
-                self.algorithm.selected(rewards, self.generator).unsqueeze(1) * group_size + torch.arange(group_size)
+                self.algorithm.select_groups(rewards, self.generator).unsqueeze(1) * group_size + torch.arange(group_size)
             ).flatten()
             for rewards in rollout.rewards
         ]

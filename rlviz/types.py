@@ -1,4 +1,4 @@
-"""What passes between the parts.
+"""The values that pass between algorithms, training and pictures: batches, losses and records of steps.
 
 Shapes: P prompts (`num_prompts`), G responses to each (`group_size`), T tokens of the longest response. Every tensor
 over tokens is [P, G, T], with `mask` true where the policy produced the token. Values on padding are arbitrary and
@@ -13,98 +13,105 @@ from dataclasses import dataclass, field
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+Tokens = Float[Tensor, "P G T"]
+Mask = Bool[Tensor, "P G T"]
+Responses = Float[Tensor, "P G"]
+PerPair = Float[Tensor, " N"]
+SameShape = Float[Tensor, "*n"]  # any shape, the same for all arguments of a call
+SameShapeMask = Bool[Tensor, "*n"]
+Scalar = Float[Tensor, ""]
+
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss is given beside the new log-probabilities.
+    """The arguments of a loss beside the new log-probabilities.
 
     old_logp: log π_old of each token, frozen since sampling. advantages: A. ref_logp: log π_ref, needed with a KL term.
-    weights: each token's share in the objective; left None, the algorithm's aggregation computes it from `mask`. Give
-    it when `mask` is only a part of the batch that is meant (rows dropped, micro-batches), computed on the whole; and so with
-    chosen, the tokens that the surrogate chooses. entropy: H of the next-token distribution now, with gradient, needed by a
-    surrogate that asks for it. sampler_logp: log-probabilities with which the tokens were drawn; None: π_old itself drew them.
-    observed: the tokens that the environment wrote, None where nothing is learnt from them; observed_weights: the share of each
-    in the loss on them, left None as `weights` is.
+    weights: each token's share in the objective; None: the algorithm's aggregation computes it from `mask`. Where `mask` is only
+    a part of the batch (rows dropped, micro-batches), pass the weights of the full batch; and so with chosen, the tokens that the
+    surrogate chooses. entropy: H of the next-token distribution now, with gradient, for a surrogate that takes it. sampler_logp:
+    log-probabilities with which the tokens were drawn; None: π_old itself drew them. observed: the tokens that the environment
+    wrote, None where the loss leaves them out; observed_weights: the share of each in the loss on them, as `weights`.
     """
 
-    old_logp: Float[Tensor, "P G T"]
-    advantages: Float[Tensor, "P G T"]
-    mask: Bool[Tensor, "P G T"]
-    ref_logp: Float[Tensor, "P G T"] | None = None
-    weights: Float[Tensor, "P G T"] | None = None
-    entropy: Float[Tensor, "P G T"] | None = None
-    chosen: Bool[Tensor, "P G T"] | None = None
-    sampler_logp: Float[Tensor, "P G T"] | None = None
-    observed: Bool[Tensor, "P G T"] | None = None
-    observed_weights: Float[Tensor, "P G T"] | None = None
+    old_logp: Tokens
+    advantages: Tokens
+    mask: Mask
+    ref_logp: Tokens | None = None
+    weights: Tokens | None = None
+    entropy: Tokens | None = None
+    chosen: Mask | None = None
+    sampler_logp: Tokens | None = None
+    observed: Mask | None = None
+    observed_weights: Tokens | None = None
 
 
 @dataclass(frozen=True)
 class TokenObjective:
-    """Each token's objective, to be maximised, and what it is made of; all [P, G, T], not detached.
+    """Each token's objective, to be maximised, and its parts; all [P, G, T], not detached.
 
-    value: J minus the KL penalty. ratio: r. advantages: A, 0 on padding. lower, upper: limits on r. surrogate: the piece that
-    made J of the four before it, with whatever else it asks for filled in.
+    value: J minus the KL penalty. ratio: r. advantages: A, 0 on padding. lower, upper: limits on r. surrogate: (ratio,
+    advantages, lower, upper) → J, with its optional arguments bound.
     """
 
-    value: Float[Tensor, "P G T"]
-    ratio: Float[Tensor, "P G T"]
-    advantages: Float[Tensor, "P G T"]
-    lower: Float[Tensor, "P G T"]
-    upper: Float[Tensor, "P G T"]
+    value: Tokens
+    ratio: Tokens
+    advantages: Tokens
+    lower: Tokens
+    upper: Tokens
     surrogate: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss and what it was made of, per token and detached: nothing here is computed a second time.
+    """A loss and its parts, per token and detached, from the same tensors as the loss.
 
     loss: what the optimizer minimises. ratio: r. lower, upper: limits on r. clipped_low, clipped_high, clipped_dual: true
     where the gradient is cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0 (`rlviz.pieces.surrogate.is_clipped`).
     All but `loss` are [P, G, T].
     """
 
-    loss: Float[Tensor, ""]
-    ratio: Float[Tensor, "P G T"]
-    lower: Float[Tensor, "P G T"]
-    upper: Float[Tensor, "P G T"]
-    clipped_low: Bool[Tensor, "P G T"]
-    clipped_high: Bool[Tensor, "P G T"]
-    clipped_dual: Bool[Tensor, "P G T"]
+    loss: Scalar
+    ratio: Tokens
+    lower: Tokens
+    upper: Tokens
+    clipped_low: Mask
+    clipped_high: Mask
+    clipped_dual: Mask
 
     @property
-    def clipped(self) -> Bool[Tensor, "P G T"]:
+    def clipped(self) -> Mask:
         """True where the gradient is cut, on whichever side."""
         return self.clipped_low | self.clipped_high | self.clipped_dual
 
 
 @dataclass(frozen=True)
 class TotalLoss:
-    """What an algorithm with a critic minimises, and L_value, the critic's loss, as it is before it is weighted, detached."""
+    """The total loss of an algorithm with a critic, and L_value, the critic's unweighted loss, detached."""
 
-    loss: Float[Tensor, ""]
-    value_loss: Float[Tensor, ""]
+    loss: Scalar
+    value_loss: Scalar
 
 
 @dataclass(frozen=True)
 class PreferenceOutput:
-    """A loss over N preference pairs and what it was made of, detached.
+    """A loss over N preference pairs and its parts, detached.
 
     loss: what the optimizer minimises. losses: of each pair. chosen_reward, rejected_reward: implicit rewards, nats · beta.
     """
 
-    loss: Float[Tensor, ""]
-    losses: Float[Tensor, " N"]
-    chosen_reward: Float[Tensor, " N"]
-    rejected_reward: Float[Tensor, " N"]
+    loss: Scalar
+    losses: PerPair
+    chosen_reward: PerPair
+    rejected_reward: PerPair
 
     @property
-    def margin(self) -> Float[Tensor, ""]:
+    def margin(self) -> Scalar:
         """Mean of chosen minus rejected reward."""
         return (self.chosen_reward - self.rejected_reward).mean()
 
     @property
-    def accuracy(self) -> Float[Tensor, ""]:
+    def accuracy(self) -> Scalar:
         """Share of pairs whose chosen response has the higher reward."""
         return (self.chosen_reward > self.rejected_reward).to(self.chosen_reward.dtype).mean()
 

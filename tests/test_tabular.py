@@ -71,7 +71,7 @@ def slow_run(algorithm, task, *, steps, group_size, groups, updates_per_rollout,
             chances = torch.stack([torch.stack([log_probs[p, t] for p, t, _ in response]) for response in wrote])
             entropies = -(chances.exp() * chances).sum(-1).view(-1, group_size, positions)
             advantages, histories[r] = judged(algorithm, rewards, *groups_of, entropies, histories[r])
-            chosen = [int(g) * group_size + i for g in algorithm.selected(rewards, random) for i in range(group_size)]
+            chosen = [int(g) * group_size + i for g in algorithm.select_groups(rewards, random) for i in range(group_size)]
             columns = (old_logp, advantages.reshape(-1, 1, positions), ref_logp)
             rollouts.append(([wrote[i] for i in chosen], *(column[chosen] for column in columns)))
         counts = [[0, 0, 0, 0] for _ in range(replicas)]
@@ -116,7 +116,7 @@ def taken(log_probs, wrote):
 def judged(algorithm, rewards, old_logp, ref_logp, old_entropy, history):
     nothing, everything = torch.zeros_like(rewards).bool(), torch.ones_like(rewards)
     lengths = torch.full(rewards.shape, old_logp.shape[-1])
-    shaped = algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
+    shaped = algorithm.shape_rewards(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
     mask = torch.ones_like(old_logp).bool()
     known = {"old_logp": old_logp, "ref_logp": ref_logp, "old_entropy": old_entropy}
     return algorithm.advantages(shaped, mask, **known, history=history)

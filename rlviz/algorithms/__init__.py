@@ -1,11 +1,12 @@
-"""The algorithms, one file a paper."""
+"""The algorithms as values, one file a paper.
+
+In: pieces. Out: an algorithm's advantages and loss, which training calls (`base.py`; `actor_critic.py`, `preference.py` and
+`observing.py` for algorithms beyond the eight slots), and its formulas, its listing and its differences from another. Begin with
+`grpo.py`, then `base.py`. `slots.py` is the interface of the pieces.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-from rlviz.algorithms import family
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient, PolicyGradient, numbers
 from rlviz.algorithms.dapo import DAPO
@@ -13,7 +14,7 @@ from rlviz.algorithms.dcpo import DCPO
 from rlviz.algorithms.dpo import DPO, DPO_LINEAR
 from rlviz.algorithms.dr_grpo import DR_GRPO
 from rlviz.algorithms.dupo import DUPO
-from rlviz.algorithms.family import Algorithm, Difference, changes, differences, why
+from rlviz.algorithms.family import Algorithm, Difference, changes, differences, family_table, why
 from rlviz.algorithms.formulas import formulas
 from rlviz.algorithms.grpo import GRPO, GRPO_PROCESS
 from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
@@ -58,9 +59,6 @@ from rlviz.names import closest
 from rlviz.pieces.words import label
 from small_models.checks import checked
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 ALGORITHMS = (PPO, PPO_PENALTY, DPO, GRPO, DR_GRPO, DAPO, LITE_PPO, DUPO, GSPO, GSPO_TOKEN, DCPO)
 
 
@@ -76,9 +74,3 @@ def find_algorithm(name: str) -> ActorCritic | GroupPolicyGradient | PreferenceO
     nearest."""
     known = {command_name(algorithm): algorithm for algorithm in (*ALGORITHMS, *RELATIVES)}
     return known[closest("algorithm", name.strip().replace(".", "-").replace(" ", "-").replace("_", "-"), list(known))]
-
-
-@checked
-def family_table(algorithms: Iterable[Algorithm] = ALGORITHMS) -> pd.DataFrame:
-    """Return a row an algorithm: its pieces in the eight slots, what is beyond them, the models in play, the source."""
-    return family.family_table(algorithms)

@@ -1,4 +1,4 @@
-"""Algorithms with a critic: the eight slots, and what a value model adds to them."""
+"""Algorithms with a critic: the eight slots, a value loss, an entropy bonus and a controller of the KL weight."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlviz.algorithms.base import PolicyGradient
-from rlviz.algorithms.slots import PROTOCOLS, Controller, CriticAdvantage, ValueLoss, asked, call_of
+from rlviz.algorithms.slots import PROTOCOLS, Controller, CriticAdvantage, ValueLoss, call_of, optional_arguments
 from rlviz.pieces.aggregation import weighted_sum
 from rlviz.pieces.words import label
 from rlviz.ranges import check_ranges, within
-from rlviz.types import TotalLoss
+from rlviz.types import Mask, Responses, Scalar, Tokens, TotalLoss
 
 LEAST_BETA = 1e-9  # halved for ever, a KL weight would end as 0
 
@@ -41,9 +40,9 @@ class ActorCritic(PolicyGradient):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self)
-        asked("value_loss", self.value_loss, *call_of(ValueLoss))
+        optional_arguments("value_loss", self.value_loss, *call_of(ValueLoss))
         if self.controller is not None:
-            asked("controller", self.controller, *call_of(Controller))
+            optional_arguments("controller", self.controller, *call_of(Controller))
             if self.beta is None:
                 raise TypeError(
                     f"controller changes the beta of the KL term, and kl, {label(self.kl)}, has none: give it a dataclass with a "
@@ -51,21 +50,15 @@ class ActorCritic(PolicyGradient):
                 )
 
     def without_kl(self) -> ActorCritic:
-        """Return the algorithm without its KL term, and without what would change its weight."""
+        """Return the algorithm without its KL term and the controller of its weight."""
         return replace(self, kl=None, controller=None)
 
     @property
     def models(self) -> tuple[str, ...]:
         return ("actor", "critic", "reward", *super().models[1:])
 
-    def token_rewards(
-        self,
-        scores: Float[Tensor, "P G"],
-        mask: Bool[Tensor, "P G T"],
-        old_logp: Float[Tensor, "P G T"],
-        ref_logp: Float[Tensor, "P G T"] | None = None,
-    ) -> Float[Tensor, "P G T"]:
-        """Return the reward of each token: the response's score on its last one, minus the KL penalty if that is here.
+    def token_rewards(self, scores: Responses, mask: Mask, old_logp: Tokens, ref_logp: Tokens | None = None) -> Tokens:
+        """Return the reward of each token: the response's score on its last one, minus a KL penalty in the reward.
 
         Raises ValueError with a KL in the reward and no ref_logp.
         """
@@ -78,21 +71,19 @@ class ActorCritic(PolicyGradient):
             raise ValueError(f"{self.name} has its KL in the reward and needs ref_logp; got None")
         return rewards - self._piece("kl")(old_logp, ref_logp, mask)
 
-    def advantages(
-        self, rewards: Float[Tensor, "P G T"], values: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-    ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:
+    def advantages(self, rewards: Tokens, values: Tokens, mask: Mask) -> tuple[Tokens, Tokens]:
         """Return the advantage of every token and the return that the critic is trained on, both 0 on padding."""
         return self.advantage(rewards, values, mask)
 
     def total_loss(
         self,
-        policy_loss: Float[Tensor, ""],
-        values: Float[Tensor, "P G T"],
-        old_values: Float[Tensor, "P G T"],
-        returns: Float[Tensor, "P G T"],
-        entropy: Float[Tensor, "P G T"],
-        mask: Bool[Tensor, "P G T"],
-        weights: Float[Tensor, "P G T"] | None = None,
+        policy_loss: Scalar,
+        values: Tokens,
+        old_values: Tokens,
+        returns: Tokens,
+        entropy: Tokens,
+        mask: Mask,
+        weights: Tokens | None = None,
     ) -> TotalLoss:
         """Return policy_loss + value_weight · L_value − entropy_weight · H, both aggregated like the objective.
 
@@ -103,7 +94,7 @@ class ActorCritic(PolicyGradient):
         bonus = self.entropy_weight * weighted_sum(entropy, weights, mask)
         return TotalLoss(policy_loss + self.value_weight * value_loss - bonus, value_loss.detach())
 
-    def adapted(self, kl: float, responses: int) -> ActorCritic:
+    def adapt_beta(self, kl: float, responses: int) -> ActorCritic:
         """Return the algorithm with the KL weight that its controller sets after a step; from 1e-9 a weight can come back.
 
         kl: of the step, nats per token. responses: behind it. Without a controller the algorithm stays as it is.

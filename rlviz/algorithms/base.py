@@ -1,12 +1,11 @@
-"""An algorithm as one frozen value that names its pieces, and what every such algorithm can do."""
+"""An algorithm as one frozen value that names its pieces, and the loss and advantages that the pieces make."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
 from reprlib import repr
 from typing import Any, ClassVar, TypeVar
 
@@ -14,49 +13,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlviz.algorithms.slots import PROTOCOLS, SLOTS, Capabilities, filled, parameters_of, read
+from rlviz.algorithms.slots import PROTOCOLS, SLOTS, Capabilities, bind_optional, parameters_of, read_capabilities
 from rlviz.names import nearest
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.aggregation import weighted_sum
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.pieces.words import label
-from rlviz.types import Batch, LossOutput, TokenObjective
-from small_models.checks import cut, shown
+from rlviz.types import Batch, LossOutput, Mask, Responses, TokenObjective, Tokens
+from small_models.checks import cut
 from small_models.host import waits
 
-MADE_UP = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # old probabilities to try bounds with
-LARGEST_EPS = 0.01  # TRL takes 1e-4, verl 1e-6; whoever asks for more means the clip
+EXAMPLE_PROBS = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # to try bounds on
+LARGEST_EPS = 0.01  # TRL takes 1e-4, verl 1e-6; a larger one is meant for the clip
 Self = TypeVar("Self", bound="PolicyGradient")
-
-
-@dataclass(frozen=True)
-class _Tokens:
-    """What an objective is made of, by the names under which pieces ask for it; 0 on padding."""
-
-    mask: Tensor
-    logp: Tensor
-    old_logp: Tensor
-    advantages: Tensor
-    ref_logp: Tensor | None
-    entropy: Tensor | None
-    chosen: Tensor | None
-    sampler_logp: Tensor
-
-    @classmethod
-    def of(cls, logp: Tensor, batch: Batch) -> _Tokens:
-        """Return new log-probabilities and a batch, whatever stands on their padding left out."""
-        padding = ~batch.mask
-        old_logp = batch.old_logp.masked_fill(padding, 0.0)
-        return cls(
-            mask=batch.mask,
-            logp=logp.masked_fill(padding, 0.0),
-            old_logp=old_logp,
-            advantages=batch.advantages.masked_fill(padding, 0.0),
-            ref_logp=None if batch.ref_logp is None else batch.ref_logp.masked_fill(padding, 0.0),
-            entropy=None if batch.entropy is None else batch.entropy.masked_fill(padding, 0.0),
-            chosen=batch.chosen,
-            sampler_logp=old_logp if batch.sampler_logp is None else batch.sampler_logp.masked_fill(padding, 0.0),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +48,9 @@ class PolicyGradient:
 
     All without a shape are [P, G, T]. An advantage that asks for history returns (A, the history after this visit). A kl with
     in_reward = True is called with old_logp, ref_logp, mask, and is taken off the rewards.
-    What a piece may have beyond its call (beta, estimator, choose, from_teacher, loss_mask, max_rounds, min_group_size, uses)
-    is in `rlviz.algorithms.slots`, a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm
-    differs from GRPO.
+    Optional attributes of a piece (beta, estimator, choose, from_teacher, loss_mask, max_rounds, min_group_size, uses) stand in
+    `rlviz.algorithms.slots`, a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm differs
+    from GRPO.
     Raises TypeError, naming the slot, for an unknown slot and for a piece that does not fit its own, ValueError for bounds that
     are no limits.
     """
@@ -100,31 +69,41 @@ class PolicyGradient:
 
     protocols: ClassVar[Mapping[str, type]] = PROTOCOLS
 
-    def __new__(cls, **given: Any) -> PolicyGradient:
+    def __new__(cls, **pieces: Any) -> PolicyGradient:
         known = [f.name for f in fields(cls)]
-        for name in given:
+        for name in pieces:
             if name not in known:
                 raise TypeError(f"unknown slot {name!r}; {nearest(name, known)}slots: {', '.join(known)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._read_pieces()
-        self._try_bounds()
+        # Bounds that are no limits are refused here, on example tokens, and not in the middle of a run.
+        old_logp, mask = EXAMPLE_PROBS.log(), torch.ones_like(EXAMPLE_PROBS, dtype=torch.bool)
+        advantages = torch.ones_like(old_logp)
+        advantages[1] = -1.0
+        try:
+            returned = self._piece("bounds", mask=mask, advantages=advantages)(old_logp)
+        except Exception:  # a rule for one batch alone fails on examples; its limits are checked when it is used
+            return
+        limits = returned if isinstance(returned, tuple | list) else ()
+        if all(limit.shape in ((), old_logp.shape) for limit in limits if isinstance(limit, Tensor)):
+            self._check_limits(returned, old_logp, mask)
 
     def _read_pieces(self) -> None:
-        object.__setattr__(self, "_can", read(self.slots(), self.protocols))
+        object.__setattr__(self, "_can", read_capabilities(self.slots(), self.protocols))
 
     @property
     def can(self) -> Capabilities:
-        """What the pieces ask for and can do, read when the algorithm was built."""
+        """The optional arguments and attributes of the pieces, read when the algorithm was built."""
         return self._can  # type: ignore[attr-defined]
 
-    def _piece(self, slot: str, **offered: Any) -> Callable[..., Any]:
-        """Return the slot's piece with what it asks for by name filled in. Raises ValueError when that is not there."""
-        return filled(self.name, slot, getattr(self, slot), self.can.asks[slot], offered)
+    def _piece(self, slot: str, **optional: Any) -> Callable[..., Any]:
+        """Return the slot's piece with its optional arguments bound. Raises ValueError when one that it needs is None."""
+        return bind_optional(self.name, slot, getattr(self, slot), self.can.asks[slot], optional)
 
-    def _rule(self, slot: str) -> str:
-        """Return what a message calls the piece in this slot."""
+    def _title(self, slot: str) -> str:
+        """Return the subject of a message about the piece in this slot."""
         return f"{self.name}'s {slot}, {label(getattr(self, slot))},"
 
     @property
@@ -145,10 +124,10 @@ class PolicyGradient:
     @property
     def needs_reference(self) -> bool:
         """Whether log-probabilities under a reference policy are needed."""
-        return self.kl_in_reward or any("ref_logp" in asked for asked in self.can.asks.values())
+        return self.kl_in_reward or any("ref_logp" in names for names in self.can.asks.values())
 
     def asks_for(self, slot: str, name: str) -> bool:
-        """Return whether the piece in this slot asks for `name` beyond what it is called with."""
+        """Return whether the piece in this slot takes the optional argument `name`."""
         return name in self.can.asks.get(slot, {})
 
     @property
@@ -158,7 +137,7 @@ class PolicyGradient:
 
     @property
     def learns_observations(self) -> bool:
-        """Whether the loss asks for the tokens that the environment wrote."""
+        """Whether the loss includes the tokens that the environment wrote."""
         return False
 
     @property
@@ -170,92 +149,90 @@ class PolicyGradient:
         """Return the algorithm without its KL term."""
         return replace(self, kl=None)
 
-    def adapted(self: Self, kl: float, responses: int) -> Self:
-        """Return the algorithm as the next step takes it, after one whose KL, in nats per token, was this: itself."""
+    def adapt_beta(self: Self, kl: float, responses: int) -> Self:
+        """Return the algorithm for the next step after one with this KL, in nats per token: itself."""
         return self
 
-    def limits(
-        self, old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"], advantages: Float[Tensor, "P G T"]
-    ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:
+    # the loss of an update
+
+    def limits(self, old_logp: Tokens, mask: Mask, advantages: Tokens) -> tuple[Tokens, Tokens]:
         """Return the lower and upper limits on the ratio of every token.
 
         Raises ValueError, which names the piece, unless it gives two limits, each a number or shaped like old_logp, and
-        lower ≤ upper on every token of the mask. On a GPU, which the host would have to wait for, limits that break this are no
-        numbers, and so is the loss, at which a run stops.
+        lower ≤ upper on every token of the mask. On a GPU, where reading them would block, limits that break this become NaN, and
+        so does the loss, at which a run stops.
         """
-        return self._checked(self._piece("bounds", mask=mask, advantages=advantages)(old_logp), old_logp, mask)
+        return self._check_limits(self._piece("bounds", mask=mask, advantages=advantages)(old_logp), old_logp, mask)
 
-    def _checked(self, returned: Any, old_logp: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the bounds returned as two tensors shaped like old_logp."""
+    def _check_limits(self, returned: Any, old_logp: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the value of the bounds as two tensors shaped like old_logp."""
         try:
-            pair = returned if isinstance(returned, tuple | list) else ()
-            lower, upper = (_spread(limit, old_logp) for limit in pair)
+            lower, upper = (
+                limit
+                if isinstance(limit, Tensor) and limit.shape == old_logp.shape
+                else torch.as_tensor(limit, dtype=old_logp.dtype, device=old_logp.device).expand(old_logp.shape)
+                for limit in (returned if isinstance(returned, tuple | list) else ())
+            )
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(
-                f"{self._rule('bounds')} must return two limits, lower and upper, each a number or shaped like old_logp "
-                f"({list(old_logp.shape)}); got {_told(returned)}"
+                f"{self._title('bounds')} must return two limits, lower and upper, each a number or shaped like old_logp "
+                f"({list(old_logp.shape)}); got {_describe_return(returned)}"
             ) from None
         if waits(old_logp.device):
             wrong = mask & ~(lower <= upper)
             return lower.masked_fill(wrong, math.nan), upper.masked_fill(wrong, math.nan)
-        if lower.numel() and float((upper - lower).amin()) >= 0:  # two operations: it is asked often
+        if lower.numel() and float((upper - lower).amin()) >= 0:  # the usual case, in two operations
             return lower, upper
-        wrong = (
-            mask & ~(lower <= upper) & ~old_logp.isnan()
-        ).flatten()  # where the policy is no number, neither are its limits
+        # where the policy is NaN, its limits are NaN, too
+        wrong = (mask & ~(lower <= upper) & ~old_logp.isnan()).flatten()
         if wrong.any():
             q, low, high = (float(values.flatten()[wrong][0]) for values in (old_logp.exp(), lower, upper))
             raise ValueError(
-                f"{self._rule('bounds')} must give limits with lower ≤ upper; "
+                f"{self._title('bounds')} must give limits with lower ≤ upper; "
                 f"for old probability {q:.3g} got {low:.4g} and {high:.4g}"
             )
         return lower, upper
 
-    def _try_bounds(self) -> None:
-        """Refuse bounds that are no limits for some made-up tokens."""
-        old_logp, mask = MADE_UP.log(), torch.ones_like(MADE_UP, dtype=torch.bool)
-        advantages = torch.ones_like(old_logp)
-        advantages[1] = -1.0
-        try:
-            returned = self._piece("bounds", mask=mask, advantages=advantages)(old_logp)
-        except Exception:  # it may be made for one batch alone; whatever it is, it is judged when it is used
-            return
-        limits = returned if isinstance(returned, tuple | list) else ()
-        if all(limit.shape in ((), old_logp.shape) for limit in limits if isinstance(limit, Tensor)):
-            self._checked(returned, old_logp, mask)
+    def objective(self, logp: Tokens, batch: Batch) -> TokenObjective:
+        """Return each token's objective, J − KL, with its parts. Raises ValueError when a piece needs a tensor that is None."""
+        mask, padding = batch.mask, ~batch.mask
 
-    def objective(self, logp: Float[Tensor, "P G T"], batch: Batch) -> TokenObjective:
-        """Return each token's objective, J − KL, and what it is made of. Raises ValueError when a piece needs what is None."""
-        x = _Tokens.of(logp, batch)
-        if x.chosen is None:
-            x = replace(x, chosen=self.chosen(x.advantages, x.old_logp, x.mask))
-        ratio = self._piece("ratio", sampler_logp=x.sampler_logp)(x.logp, x.old_logp, x.mask)
-        lower, upper = self.limits(x.old_logp, x.mask, x.advantages)
-        value = self._piece("surrogate", **vars(x))(ratio, x.advantages, lower, upper)
+        def clean(values: Tensor | None) -> Any:
+            return None if values is None else values.masked_fill(padding, 0.0)
+
+        # Padding is cleared here, before any piece sees it: no piece has to care about it, and 0 · ∞ cannot reach a gradient.
+        old_logp = clean(batch.old_logp)
+        x = {"logp": clean(logp), "old_logp": old_logp, "mask": mask, "advantages": clean(batch.advantages)}
+        x |= {"ref_logp": clean(batch.ref_logp), "entropy": clean(batch.entropy), "chosen": batch.chosen}
+        x["sampler_logp"] = old_logp if batch.sampler_logp is None else clean(batch.sampler_logp)
+        if x["chosen"] is None:
+            x["chosen"] = self.choose_tokens(x["advantages"], old_logp, mask)
+
+        ratio = self._piece("ratio", sampler_logp=x["sampler_logp"])(x["logp"], old_logp, mask)
+        lower, upper = self.limits(old_logp, mask, x["advantages"])
+        value = self._piece("surrogate", **x)(ratio, x["advantages"], lower, upper)
         if self.kl_in_loss:
-            value = value - self._piece("kl", **vars(x), ratio=ratio)(x.logp)
-        return TokenObjective(value, ratio, x.advantages, lower, upper, partial(self._surrogate_by_ratio, x))
+            value = value - self._piece("kl", **x, ratio=ratio)(x["logp"])
 
-    def chosen(
-        self, advantages: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-    ) -> Bool[Tensor, "P G T"] | None:
-        """Return the tokens that the surrogate treats otherwise, chosen among all of these; None where it does not choose."""
+        def surrogate(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+            # A surrogate that also takes logp depends on the policy twice: logp moves with the ratio, so the slope is whole.
+            values = dict(x)
+            if self.asks_for("surrogate", "logp"):
+                log_ratio = ratio.log()
+                values["logp"] = x["logp"].detach() + log_ratio - log_ratio.detach()
+            return self._piece("surrogate", **values)(ratio, advantages, lower, upper)
+
+        return TokenObjective(value, ratio, x["advantages"], lower, upper, surrogate)
+
+    def choose_tokens(self, advantages: Tokens, old_logp: Tokens, mask: Mask) -> Mask | None:
+        """Return the tokens that the surrogate treats differently, chosen among all of these; None where it does not choose."""
         if self.can.choose is None:
             return None
         padding = ~mask
         return self.can.choose(advantages.masked_fill(padding, 0.0), old_logp.masked_fill(padding, 0.0), mask) & mask
 
-    def _surrogate_by_ratio(
-        self, x: _Tokens, ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
-        """Return J with its logp, if the surrogate asks for that, moving as the ratio does: the slope is then the whole one."""
-        if self.asks_for("surrogate", "logp"):
-            log_ratio = ratio.log()
-            x = replace(x, logp=x.logp.detach() + log_ratio - log_ratio.detach())
-        return self._piece("surrogate", **vars(x))(ratio, advantages, lower, upper)
-
-    def loss(self, logp: Float[Tensor, "P G T"], batch: Batch) -> LossOutput:
-        """Return the loss, −objective, and its parts. Raises ValueError when a piece needs what is None."""
+    def loss(self, logp: Tokens, batch: Batch) -> LossOutput:
+        """Return the loss, −objective, and its parts. Raises ValueError when a piece needs a tensor that is None."""
         part = self.objective(logp, batch)
         weights = self.aggregate(batch.mask) if batch.weights is None else batch.weights
         low, high, dual = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
@@ -270,36 +247,53 @@ class PolicyGradient:
         )
 
     def check_gradient(self, value: Tensor) -> None:
-        """Raise ValueError unless what is to be climbed, or descended, has a gradient."""
+        """Raise ValueError unless an objective, or a loss, has a gradient."""
         if not value.requires_grad:
             raise ValueError(
                 f"{self.name}'s surrogate, {label(self.surrogate)}, must have a gradient by the ratio, or nothing is learnt; got "
                 "one without, as .detach(), torch.no_grad() and a constant give it"
             )
 
-    def shaped(
+    def ignores_zero_advantages(self) -> bool:
+        """Return whether a response with A = 0 adds nothing to loss and gradient, so that it can leave the update."""
+        if self.kl_in_loss:
+            return False
+        # Tried on ratios from .1 to 3 and entropies from .1 to 3, with every advantage 0.
+        old_logp = torch.full((1, 1, 59), -1.0, dtype=torch.double)
+        logp = (old_logp + torch.linspace(0.1, 3.0, 59, dtype=torch.double).log()).requires_grad_()
+        entropy = torch.linspace(0.1, 3.0, 59, dtype=torch.double).view_as(logp).requires_grad_()
+        mask = torch.ones_like(old_logp, dtype=torch.bool)
+        value = self.objective(logp, Batch(old_logp, torch.zeros_like(old_logp), mask, entropy=entropy)).value
+        if not value.requires_grad:
+            return not value.any()
+        slopes = torch.autograd.grad(value.sum(), (logp, entropy), allow_unused=True)
+        return not value.any() and not any(slope is not None and slope.any() for slope in slopes)
+
+    # from rewards to the groups that are learnt from
+
+    def shape_rewards(
         self,
-        rewards: Float[Tensor, "P G"],
+        rewards: Responses,
         lengths: Int[Tensor, "P G"],
         *,
         truncated: Bool[Tensor, "P G"] | None = None,
-        correct: Float[Tensor, "P G"] | None = None,
-        well_formed: Float[Tensor, "P G"] | None = None,
-    ) -> Float[Tensor, "P G"]:
+        correct: Responses | None = None,
+        well_formed: Responses | None = None,
+    ) -> Responses:
         """Return the rewards after shaping."""
         if self.shape is None:
             return rewards
         return self._piece("shape", truncated=truncated, correct=correct, well_formed=well_formed)(rewards, lengths)
 
-    def loss_mask(self, mask: Bool[Tensor, "P G T"], truncated: Bool[Tensor, "P G"]) -> Bool[Tensor, "P G T"]:
-        """Return which tokens the loss sees: those of `mask`, unless the shaping filters responses out."""
+    def loss_mask(self, mask: Mask, truncated: Bool[Tensor, "P G"]) -> Mask:
+        """Return the mask of tokens in the loss: `mask`, unless the shaping filters responses out."""
         return mask if self.can.loss_mask is None else self.can.loss_mask(mask, truncated)
 
-    def selected(self, outcomes: Float[Tensor, "P G"], generator: torch.Generator | None = None) -> Int[Tensor, " N"]:
+    def select_groups(self, outcomes: Responses, generator: torch.Generator | None = None) -> Int[Tensor, " N"]:
         """Return the indices of the groups to train on. Raises ValueError when the piece returns anything else."""
         index = self._piece("select", generator=generator)(outcomes)
-        valid = isinstance(index, Tensor) and index.dtype == torch.long and index.dim() == 1
-        if not valid or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(outcomes)):
+        is_index = isinstance(index, Tensor) and index.dtype == torch.long and index.dim() == 1
+        if not is_index or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(outcomes)):
             raise ValueError(
                 f"select must return indices of groups, whole numbers from 0 to {len(outcomes) - 1}; got "
                 f"{cut(' '.join(str(index).split()))}"
@@ -307,27 +301,17 @@ class PolicyGradient:
         return index
 
     def uses(self, outcomes: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
-        """Return how often each group of each batch is used, in the mean over what the selection draws; raises as `selected`."""
+        """Return how often each group of each batch is used, in the mean over random draws; raises as `select_groups`."""
         if self.can.uses is not None:
             return self.can.uses(outcomes)
         generator = torch.Generator().manual_seed(0)
         batches = outcomes.reshape(-1, *outcomes.shape[-2:])
-        counts = [torch.bincount(self.selected(batch, generator), minlength=outcomes.shape[-2]) for batch in batches]
+        counts = [
+            torch.bincount(self.select_groups(batch, generator), minlength=outcomes.shape[-2]) for batch in batches
+        ]
         return torch.stack(counts).to(outcomes.dtype).reshape(outcomes.shape[:-1])
 
-    def ignores_zero_advantages(self) -> bool:
-        """Return whether a response with A = 0 adds nothing to loss and gradient, so that it can leave the update."""
-        if self.kl_in_loss:
-            return False
-        old_logp = torch.full((1, 1, 59), -1.0, dtype=torch.double)
-        logp = (old_logp + torch.linspace(0.1, 3.0, 59, dtype=torch.double).log()).requires_grad_()
-        entropy = torch.linspace(0.1, 3.0, 59, dtype=torch.double).view_as(logp).requires_grad_()
-        everyone = torch.ones_like(old_logp, dtype=torch.bool)
-        value = self.objective(logp, Batch(old_logp, torch.zeros_like(old_logp), everyone, entropy=entropy)).value
-        if not value.requires_grad:
-            return not value.any()
-        slopes = torch.autograd.grad(value.sum(), (logp, entropy), allow_unused=True)
-        return not value.any() and not any(slope is not None and slope.any() for slope in slopes)
+    # the algorithm as a value
 
     def with_parameters(self: Self, **parameters: Any) -> Self:
         """Return the algorithm with parameters of its pieces changed by name: GRPO.with_parameters(eps_high=0.28).
@@ -341,7 +325,7 @@ class PolicyGradient:
         return {slot: getattr(self, slot) for slot in SLOTS}
 
     def beyond_the_slots(self) -> Mapping[str, Any]:
-        """Return what the algorithm has that is no slot: name → piece."""
+        """Return name → piece, for pieces outside the slots."""
         return {}
 
 
@@ -355,24 +339,24 @@ class GroupPolicyGradient(PolicyGradient):
     def advantages(
         self,
         rewards: Float[Tensor, "P G *T"],
-        mask: Bool[Tensor, "P G T"],
+        mask: Mask,
         *,
-        old_logp: Float[Tensor, "P G T"] | None = None,
-        sampler_logp: Float[Tensor, "P G T"] | None = None,
-        ref_logp: Float[Tensor, "P G T"] | None = None,
-        step_ends: Bool[Tensor, "P G T"] | None = None,
+        old_logp: Tokens | None = None,
+        sampler_logp: Tokens | None = None,
+        ref_logp: Tokens | None = None,
+        step_ends: Mask | None = None,
         history: PromptHistory | None = None,
-        old_entropy: Float[Tensor, "P G T"] | None = None,
-        correct: Float[Tensor, "P G"] | None = None,
-        well_formed: Float[Tensor, "P G"] | None = None,
-    ) -> tuple[Float[Tensor, "P G T"], PromptHistory | None]:
+        old_entropy: Tokens | None = None,
+        correct: Responses | None = None,
+        well_formed: Responses | None = None,
+    ) -> tuple[Tokens, PromptHistory | None]:
         """Return the advantage of every token, 0 on padding, and the history with this visit in it.
 
         rewards: after shaping; [P, G, T] with step_ends under process supervision. With a KL in the reward the penalty of each
         token is taken off first (a [P, G] reward loses the sum over its response), which rewards of single steps do not allow.
         sampler_logp: None where π_old itself sampled. history: of these prompts before this visit; None: they were never
-        sampled. An advantage that does not ask for it leaves it as it is. Raises ValueError when a piece needs what is None, and
-        for an advantage that does not return what it must.
+        sampled. An advantage that does not ask for it leaves it as it is. Raises ValueError when a piece needs a tensor that is
+        None, and for an advantage of another shape.
         """
         if self.kl_in_reward:
             if step_ends is not None:
@@ -381,9 +365,8 @@ class GroupPolicyGradient(PolicyGradient):
                 raise ValueError(f"{self.name} has its KL in the reward and needs old_logp and ref_logp; got None")
             penalty = self._piece("kl")(old_logp, ref_logp, mask)
             rewards = rewards - (penalty if rewards.dim() == 3 else penalty.sum(-1))
-        step_ends = None if step_ends is None else step_ends & mask
-        remembers = self.asks_for("advantage", "history")
-        if remembers and history is None:
+        has_history = self.asks_for("advantage", "history")
+        if has_history and history is None:
             history = PromptHistory.empty(rewards.shape[0], rewards.device)
         piece = self._piece(
             "advantage",
@@ -391,48 +374,41 @@ class GroupPolicyGradient(PolicyGradient):
             old_logp=old_logp,
             sampler_logp=old_logp if sampler_logp is None else sampler_logp,
             ref_logp=ref_logp,
-            step_ends=step_ends,
+            step_ends=None if step_ends is None else step_ends & mask,
             history=history,
             old_entropy=old_entropy,
             correct=correct,
             well_formed=well_formed,
         )
         advantages = returned = piece(rewards)
-        if remembers:
+        if has_history:
             if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], PromptHistory)):
                 raise ValueError(
-                    f"{self._rule('advantage')} asks for history, so it must return (A, the history after this visit); "
-                    f"got {_told(returned)}"
+                    f"{self._title('advantage')} asks for history, so it must return (A, the history after this visit); "
+                    f"got {_describe_return(returned)}"
                 )
             advantages, history = returned
             if returned[1].visits.shape[0] != rewards.shape[0]:
                 raise ValueError(
-                    f"{self._rule('advantage')} must return the history of the same prompts, {len(rewards)} of them; got one of "
+                    f"{self._title('advantage')} must return the history of the same prompts, {len(rewards)} of them; got one of "
                     f"{len(returned[1].visits)}"
                 )
         if not isinstance(advantages, Tensor) or advantages.shape not in (mask.shape[:2], mask.shape):
             raise ValueError(
-                f"{self._rule('advantage')} must return a tensor {list(mask.shape[:2])} or {list(mask.shape)}; "
-                f"got {_told(advantages)}"
+                f"{self._title('advantage')} must return a tensor {list(mask.shape[:2])} or {list(mask.shape)}; "
+                f"got {_describe_return(advantages)}"
             )
         if advantages.dim() == 2:
             advantages = advantages.unsqueeze(-1)
         return advantages.expand(mask.shape).masked_fill(~mask, 0.0), history
 
 
-def _spread(limit: Any, like: Tensor) -> Tensor:
-    """Return a limit shaped like `like`; a rule of one's own may return a number."""
-    if isinstance(limit, Tensor) and limit.shape == like.shape:
-        return limit
-    return torch.as_tensor(limit, dtype=like.dtype, device=like.device).expand(like.shape)
-
-
-def _told(value: object) -> str:
-    """Return what a piece returned in a few words."""
+def _describe_return(value: object) -> str:
+    """Return a piece's return value in a few words."""
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"
     if isinstance(value, tuple | list):
-        return " and ".join(map(_told, value)) or "nothing"
+        return " and ".join(map(_describe_return, value)) or "nothing"
     return repr(value)
 
 
@@ -449,40 +425,39 @@ def with_parameters(algorithm: Any, parameters: Mapping[str, Any]) -> Any:
                 f"eps must be at most {LARGEST_EPS}: it keeps a division by a std from 0 / 0, and the widths of the clip are "
                 f"eps_low and eps_high; got {parameters[name]}"
             )
-    new = {}
+    changed = {}
     for slot, piece in pieces.items():
-        own = {name: value for name, value in parameters.items() if name in parameters_of(piece)}
-        if own:  # all at once: one by one, a value may contradict another that is still to be changed
-            new[slot] = replace(piece, **own)
-    return replace(algorithm, **new)
+        # all of a piece at once: one by one, a value may contradict another that is still to be changed
+        values = {name: value for name, value in parameters.items() if name in parameters_of(piece)}
+        if values:
+            changed[slot] = replace(piece, **values)
+    return replace(algorithm, **changed)
 
 
 def with_tensors(algorithm: Any, numbers: Mapping[str, Tensor]) -> Any:
-    """Return an algorithm with those of its pieces' parameters replaced by 0-d tensors that have these names, unjudged.
+    """Return an algorithm with parameters of its pieces replaced by 0-d tensors of the same names, without range checks.
 
-    For a curve that is recorded: a page's sliders are its inputs, and a value that is no number yet cannot be judged.
+    For a traced curve: a page's sliders are its inputs, and a value that is not known yet cannot be checked.
     """
-    made = copy.copy(algorithm)
+    changed = copy.copy(algorithm)
     for f in fields(algorithm):
         piece = getattr(algorithm, f.name)
-        own = {name: value for name, value in numbers.items() if name in parameters_of(piece)}
-        if own:
+        values = {name: value for name, value in numbers.items() if name in parameters_of(piece)}
+        if values:
             piece = copy.copy(piece)
-            for name, value in own.items():
+            for name, value in values.items():
                 object.__setattr__(piece, name, value)
-            object.__setattr__(made, f.name, piece)
-    made._read_pieces()
-    return made
+            object.__setattr__(changed, f.name, piece)
+    changed._read_pieces()
+    return changed
 
 
 def numbers(algorithm: Any) -> dict[str, int | float]:
-    """Return the numbers in an algorithm's pieces, which `with_parameters` can change: parameter → value."""
-    if not is_dataclass(algorithm) or isinstance(algorithm, type):
-        raise ValueError(f"algorithm must be an algorithm, such as GRPO; got {shown(algorithm)}")
-    found: dict[str, int | float] = {}
+    """Return parameter → number for an algorithm's pieces, as `with_parameters` takes them; of one name the first piece's."""
+    values: dict[str, int | float] = {}
     for piece in (getattr(algorithm, f.name) for f in fields(algorithm)):
         for name in parameters_of(piece):
             value = getattr(piece, name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                found.setdefault(name, value)  # of two pieces with one name the first one's
-    return found
+                values.setdefault(name, value)
+    return values

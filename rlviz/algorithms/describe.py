@@ -1,4 +1,4 @@
-"""Algorithms as JSON, so that a run folder can say what trained it, and that be built again."""
+"""Algorithms as JSON and back, for run folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from small_models.checks import annotations_of, check_type, shown
 
-_HERE = "rlviz.pieces."
 _KINDS = {
     f"{kind.__module__}:{kind.__qualname__}": kind
     for kind in (GroupPolicyGradient, ObservingPolicyGradient, ActorCritic, PreferenceOptimization)
@@ -24,53 +23,53 @@ def to_json(value: Any) -> Any:
     """Return a piece or algorithm as JSON values: {"piece": "module:name", parameter: …}."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
-    described: dict[str, Any] = {"piece": f"{named.__module__}:{named.__qualname__}"}
+    kind = value if callable(value) and hasattr(value, "__qualname__") else type(value)
+    description: dict[str, Any] = {"piece": f"{kind.__module__}:{kind.__qualname__}"}
     if is_dataclass(value):
-        described |= {field.name: to_json(getattr(value, field.name)) for field in fields(value) if field.compare}
-    return described
+        description |= {field.name: to_json(getattr(value, field.name)) for field in fields(value) if field.compare}
+    return description
 
 
-def from_json(described: Any, where: str = "algorithm") -> Any:
-    """Return what `to_json` was given. Raises ValueError, beginning with `where`, for what is not a piece of this rlviz."""
-    if not isinstance(described, dict):
-        return described
-    given = {name: value for name, value in described.items() if name != "piece"}
-    piece = _piece(described.get("piece"), where)
+def from_json(description: Any, where: str = "algorithm") -> Any:
+    """Return the value that `to_json` described. Raises ValueError, beginning with `where`, for no piece of this rlviz."""
+    if not isinstance(description, dict):
+        return description
+    piece = _find_piece(description.get("piece"), where)
     if not isinstance(piece, type):
         return piece
-    has = {field.name: field for field in fields(piece)}
-    unknown = [name for name in given if name not in has]
-    needed = [name for name, field in has.items() if field.default is MISSING and field.default_factory is MISSING]
-    lacking = [name for name in needed if name not in given]
-    if unknown or lacking:
-        what = f"has no {shown(unknown[0])}" if unknown else f"needs {lacking[0]}"
-        raise ValueError(f"{where}: {piece.__name__} {what} in this version of rlviz; train again")
-    inner = {name: from_json(value, f"{where}.{name}") for name, value in given.items()}
-    kinds = annotations_of(piece)
-    for name, value in inner.items():
-        check_type(f"{where}.{name}", value, kinds[name])
+    values = {name: value for name, value in description.items() if name != "piece"}
+    known = {field.name: field for field in fields(piece)}
+    required = {n for n, field in known.items() if field.default is MISSING and field.default_factory is MISSING}
+    if unknown := [name for name in values if name not in known]:
+        raise ValueError(f"{where}: {piece.__name__} has no {shown(unknown[0])} in this version of rlviz; train again")
+    if missing := sorted(required - values.keys()):
+        raise ValueError(f"{where}: {piece.__name__} needs {missing[0]} in this version of rlviz; train again")
+    kinds, built = annotations_of(piece), {}
+    for name, value in values.items():
+        built[name] = from_json(value, f"{where}.{name}")
+        check_type(f"{where}.{name}", built[name], kinds[name])
     try:
-        return piece(**inner)
+        return piece(**built)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _piece(named: Any, where: str) -> Any:
-    """Return the piece or kind of algorithm of this name: a function or a dataclass that a module of rlviz.pieces defines."""
-    if isinstance(named, str) and named in _KINDS:
-        return _KINDS[named]
-    module, _, name = str(named).partition(":")
-    own = f"{where}: {shown(named)} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
-    if not module.startswith(_HERE) or not name.isidentifier() or name.startswith("_"):
-        raise ValueError(own)
+def _find_piece(path: Any, where: str) -> Any:
+    """Return the piece or kind of algorithm at "module:name": a function or a dataclass of a module of rlviz.pieces.
+
+    A run folder may come from somebody else, so nothing outside of rlviz.pieces is imported.
+    """
+    if isinstance(path, str) and path in _KINDS:
+        return _KINDS[path]
+    module, _, name = str(path).partition(":")
+    foreign = f"{where}: {shown(path)} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
+    if not module.startswith("rlviz.pieces.") or not name.isidentifier() or name.startswith("_"):
+        raise ValueError(foreign)
     try:
         piece = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        raise ValueError(f"{where}: this version of rlviz has no piece {shown(named)}") from None
-    if (
-        not (inspect.isfunction(piece) or (inspect.isclass(piece) and is_dataclass(piece)))
-        or piece.__module__ != module
-    ):
-        raise ValueError(own)
+        raise ValueError(f"{where}: this version of rlviz has no piece {shown(path)}") from None
+    is_piece = inspect.isfunction(piece) or (inspect.isclass(piece) and is_dataclass(piece))
+    if not is_piece or piece.__module__ != module:
+        raise ValueError(foreign)
     return piece

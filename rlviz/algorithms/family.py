@@ -1,4 +1,4 @@
-"""The family side by side: what differs between two algorithms and why, and the table of all of them."""
+"""Algorithms side by side: the differences between two of them with reasons, and the table of all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def changes(a: Algorithm, b: Algorithm) -> dict[str, tuple[Any, Any]]:
 
 @checked
 def why(slot: str, piece: Any) -> str:
-    """Return in a line what the piece is there for."""
+    """Return the reason for a piece in this slot, in a line."""
     return NOTHING.get(slot, UNUSED) if piece is None else reason(piece)
 
 
@@ -49,25 +49,25 @@ class Difference:
 
 @checked
 def differences(a: Algorithm, b: Algorithm) -> list[Difference]:
-    """Return a row for every slot that differs between a and b, then for parts beyond the slots, then for a critic's coming.
+    """Return a row for every slot that differs between a and b, then for pieces beyond the slots, then for the models.
 
-    The reason is the one that b gives in `from_grpo`, as long as it speaks of the piece that is there, else the piece's.
+    The reason is b's in `from_grpo`, where that is about the piece in the slot, else the piece's own.
     """
     if isinstance(b, PreferenceOptimization):
         rows = [Difference("all eight slots", f"{a.name}'s", "–", PAIRS)] if changes(a, b) else []
     else:
-        rows = [
-            Difference(slot, label(old), label(new), _reason(slot, new, b))
-            for slot, (old, new) in changes(a, b).items()
-        ]
+        rows = []
+        for slot, (old, new) in changes(a, b).items():
+            before, _, text = b.from_grpo.get(slot, "").partition(f"{label(new)}: ")
+            # a reason in from_grpo is about one piece, and no longer holds once the slot has another
+            rows.append(Difference(slot, label(old), label(new), text if text and not before else why(slot, new)))
     ours, theirs = a.beyond_the_slots(), b.beyond_the_slots()
     for part in [*ours, *(name for name in theirs if name not in ours)]:
         old, new = ours.get(part), theirs.get(part)
         if old != new:
             rows.append(Difference(part, label(old), label(new), why(part, new)))
-    if (set(a.models) ^ set(b.models)) - {
-        "reference"
-    }:  # a reference comes and goes with the KL term, which has its row
+    # a reference comes and goes with the KL term, which has its row
+    if (set(a.models) ^ set(b.models)) - {"reference"}:
         gone, more = ([m for m in x.models if m not in y.models] for x, y in ((a, b), (b, a)))
         words = [
             f"{verb} {' and '.join(models)}" for verb, models in (("does without", gone), ("adds", more)) if models
@@ -76,17 +76,15 @@ def differences(a: Algorithm, b: Algorithm) -> list[Difference]:
     return rows
 
 
-def _reason(slot: str, piece: Any, algorithm: PolicyGradient) -> str:
-    said, _, words = algorithm.from_grpo.get(slot, "").partition(f"{label(piece)}: ")
-    return words if words and not said else why(slot, piece)
-
-
-def family_table(algorithms: Iterable[Algorithm]) -> pd.DataFrame:
-    """Return a row an algorithm: its pieces in the eight slots, what is beyond them, the models in play, the source."""
+@checked
+def family_table(algorithms: Iterable[Algorithm] | None = None) -> pd.DataFrame:
+    """Return a row an algorithm, by default those of the course: pieces in the slots and beyond, models in play, source."""
     import pandas as pd
 
+    from rlviz.algorithms import ALGORITHMS  # which imports this module
+
     rows = []
-    for algorithm in algorithms:
+    for algorithm in ALGORITHMS if algorithms is None else algorithms:
         row = {"algorithm": algorithm.name} | {slot: label(algorithm.slots()[slot]) for slot in SLOTS}
         row["beyond the slots"] = "; ".join(label(part) for part in algorithm.beyond_the_slots().values()) or "–"
         row |= {"models": ", ".join(algorithm.models), "source": algorithm.source}

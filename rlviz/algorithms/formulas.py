@@ -1,36 +1,36 @@
-"""The objective of an algorithm as displayed mathematics, made of its pieces' own formulas; of two what differs is marked."""
+"""The objective of an algorithm as displayed mathematics, from the formulas of its pieces, with the differences of two marked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
-from rlviz.algorithms.notation import LaTeX, Unicode, atoms, compared, painted, repainted, safe, typeset
+from rlviz.algorithms.notation import LaTeX, Unicode, atoms, mark_changed, mark_differences, mark_slots, safe, typeset
 from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import RewardKL, call_of, numbers_in
 from rlviz.pieces.formula import Node, call_of_name, formula_of, function_name
 from small_models.checks import checked
 
-SHORT = 3  # a limit of so many names and numbers stands within the objective, a longer one in a row of its own
+SHORT = 3  # names and numbers in a limit that stands within the objective; a longer one has a row of its own
 ORDER = (
     "objective",
     *("surrogate", "bounds", "aggregate", "ratio", "advantage", "kl", "shape", "select"),
     *("loss", "pair loss", "reward", "value loss", "controller", "values"),
 )
-BEYOND = {  # what a piece beyond the slots is called with
+BEYOND = {  # arguments of a piece beyond the slots
     "value loss": ("values", "old_values", "returns"),
     "controller": ("beta", "kl", "count"),
     "pair loss": ("chosen", "rejected"),
     "reward": ("logp",),
     "observation loss": ("logp",),
 }
-PAIRS = {"reward": "reward", "pair loss": "pair_loss"}  # what is beyond the slots → the field that holds it
-# before an objective's weights, and around what is weighed: LaTeX and Unicode
+PAIRS = {"reward": "reward", "pair loss": "pair_loss"}  # name beyond the slots → field
+# before the weights of an objective, and around the weighted terms: LaTeX and Unicode
 FRAME = (r"\sum_{g\in S}\sum_{i,t} ", r"\Big[", r"\Big]"), ("Σ_g∈S Σ_i,t ", "· [", "]")
 
 
@@ -48,27 +48,18 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str]:
-        """By what the row is found among another algorithm's."""
+        """The slot and the left side, by which rows of two algorithms are matched."""
         return self.slot, "" if self.left is None else f"{Unicode().write(self.left)} {self.sign}"
 
-    def with_right(self, right: Iterable[Node]) -> Row:
-        """Return the row with this on its right."""
-        return replace(self, right=tuple(right))
-
-    def atoms(self) -> Iterator[tuple[str, str, bool]]:
-        """Return (slot, name or number or function, whether it is marked) for all that is on the right."""
-        for part in self.right:
-            yield from atoms(part)
-
     def parts(self, *, tex: bool) -> list[str]:
-        """Return what may begin a new line, each as LaTeX or as Unicode."""
+        """Return the parts of the row as LaTeX or as Unicode; each may begin a new line."""
         writer = LaTeX() if tex else Unicode()
         parts = [writer.write(part) for part in self.right]
         if self.slot == "objective":
             total, start, end = FRAME[not tex]
-            weights, value, *taken = self.right
-            parts = [f"{total}{writer.write(weights)}", f"{start}{writer.write(value, 3 if taken else 0)}"]
-            parts += [writer.before_sign + writer.term(part, first=False).lstrip() for part in taken]
+            weights, value, *penalties = self.right
+            parts = [f"{total}{writer.write(weights)}", f"{start}{writer.write(value, 3 if penalties else 0)}"]
+            parts += [writer.before_sign + writer.term(part, first=False).lstrip() for part in penalties]
             parts[-1] += end
         if self.left is not None:
             sign = r"\leftarrow" if tex and self.sign == "←" else self.sign
@@ -90,37 +81,37 @@ class Formulas:
     rows: tuple[tuple[Row | None, ...], ...]
 
     def lines(self) -> list[tuple[str, str, Row]]:
-        """Return (slot, algorithm, row): what two have alike once, by the name "both"; slot and name only where they change."""
-        told: list[tuple[str, str, Row]] = []
+        """Return (slot, algorithm, row): equal rows of two once, by the name "both"; slot and name only where they change."""
+        lines: list[tuple[str, str, Row]] = []
         before = "", ""
-        for beside in self.rows:
-            found = [(name, row) for name, row in zip(self.names, beside, strict=True) if row is not None]
-            if len(beside) == 2 and beside[0] == beside[1]:
-                found = [("both", found[0][1])]
-            for name, row in found:
+        for pair in self.rows:
+            named = [(name, row) for name, row in zip(self.names, pair, strict=True) if row is not None]
+            if len(pair) == 2 and pair[0] == pair[1]:
+                named = [("both", named[0][1])]
+            for name, row in named:
                 slot = "" if row.slot == before[0] else row.slot
-                told.append((slot, name if slot or name != before[1] else "", row))
+                lines.append((slot, name if slot or name != before[1] else "", row))
                 before = row.slot, name
-        return told
+        return lines
 
     def __str__(self) -> str:
         lines = [(slot, name, " ".join(row.parts(tex=False))) for slot, name, row in self.lines()]
         width = max(len(slot) for slot, *_ in lines), max(len(name) for _, name, _ in lines)
         if len(self.names) == 1:
-            return "\n".join(f"{slot:{width[0]}}  {said}" for slot, _, said in lines)
-        return "\n".join(f"{slot:{width[0]}}  {name:{width[1]}}  {said}" for slot, name, said in lines)
+            return "\n".join(f"{slot:{width[0]}}  {text}" for slot, _, text in lines)
+        return "\n".join(f"{slot:{width[0]}}  {name:{width[1]}}  {text}" for slot, name, text in lines)
 
     __repr__ = __str__
 
     def _repr_markdown_(self) -> str:
-        alone = len(self.names) == 1
-        columns = ["slot", "formula"] if alone else ["slot", "algorithm", "formula"]
+        is_single = len(self.names) == 1
+        columns = ["slot", "formula"] if is_single else ["slot", "algorithm", "formula"]
         rows = [columns, [":---"] * len(columns)]
         for slot, name, row in self.lines():
-            said = " ".join(f"$\\displaystyle {part}$" for part in row.parts(tex=True))
-            rows.append([safe(slot), *([] if alone else [safe(name)]), said])
+            text = " ".join(f"$\\displaystyle {part}$" for part in row.parts(tex=True))
+            rows.append([safe(slot), *([] if is_single else [safe(name)]), text])
         table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-        if alone:
+        if is_single:
             return table
         before, after = map(safe, self.names)
         return f"{table}\n\nUnderlined: what differs between {before} and {after}."
@@ -128,26 +119,25 @@ class Formulas:
 
 @checked
 def formulas(algorithm: Algorithm | str, *, against: Algorithm | str | None = None) -> Formulas:
-    """Return the algorithm's objective as mathematics, made of the formulas that its pieces have as text.
+    """Return the algorithm's objective as mathematics, from the formulas that its pieces have as text.
 
-    The objective stands first, whole; below it are the ratio, the advantage, the rewards, the groups of the sum, what else its
-    pieces define, and their numbers. m is 1 on the tokens that count and 0 on padding. A piece without a formula stands as a
-    function by its name. against: another algorithm; its rows stand beside these, and what differs between the two is marked,
-    underlined and coloured in a notebook, «…» in a text. Both may be names, as in `rlviz show`. Raises ValueError for an unknown
-    name.
+    The objective stands first; below it are the ratio, the advantage, the rewards, the groups of the sum, further definitions of
+    the pieces, and their numbers. m is 1 on the tokens in the loss and 0 on padding. A piece without a formula stands as a
+    function by its name. against: another algorithm; its rows stand beside these, with differences marked, underlined and
+    coloured in a notebook, «…» in a text. Both may be names, as in `rlviz show`. Raises ValueError for an unknown name.
     """
     from rlviz.algorithms import find_algorithm  # which imports this module
 
-    chosen = [find_algorithm(one) if isinstance(one, str) else one for one in (against, algorithm) if one is not None]
-    if len(chosen) == 1:
-        return Formulas((chosen[0].name,), tuple((row,) for row in _rows(chosen[0])))
-    before, after = (one.name for one in chosen)
+    values = [find_algorithm(x) if isinstance(x, str) else x for x in (against, algorithm) if x is not None]
+    if len(values) == 1:
+        return Formulas((values[0].name,), tuple((row,) for row in _rows(values[0])))
+    before, after = (value.name for value in values)
     names = (before, after) if before != after else (f"{before} before", f"{after} after")
-    return Formulas(names, tuple(_beside(*chosen)))
+    return Formulas(names, tuple(_side_by_side(*values)))
 
 
 def _pieces(algorithm: Algorithm) -> dict[str, Any]:
-    """Return what an algorithm is made of: slot, or what is beyond them → piece, or the weight of a part of a critic's loss."""
+    """Return slot, or name beyond the slots → piece, or weight of a part of a critic's loss."""
     pieces = {**algorithm.slots(), **algorithm.beyond_the_slots()}
     if isinstance(algorithm, ActorCritic):
         pieces |= {name: getattr(algorithm, name) for name in ("value_weight", "entropy_weight")}
@@ -158,167 +148,173 @@ def _name(text: str, slot: str = "", value: Any = None) -> Node:
     return Node("name", (), text, value, slot)
 
 
-def _number(value: int | float, slot: str) -> Node:
-    node = Node("number", (), f"{abs(value):g}", value, slot)
-    return Node("−", (node,), slot=slot) if value < 0 else node
+def _negative(node: Node, slot: str = "") -> Node:
+    return Node("−", (node,), slot=slot)
 
 
 def _rows(algorithm: Algorithm) -> list[Row]:
     """Return the rows of one algorithm, in their order."""
-    made = _Rows()
+    writer = _RowWriter()
     if isinstance(algorithm, PreferenceOptimization):
-        made.pairs(algorithm)
+        writer.add_pairs(algorithm)
     else:
-        made.slots(algorithm)
-    made.values(_pieces(algorithm))
-    return sorted([*made.rows, *made.defined], key=lambda row: ORDER.index(row.slot))
+        writer.add_slots(algorithm)
+    writer.add_values(_pieces(algorithm))
+    return sorted([*writer.rows, *writer.defined], key=lambda row: ORDER.index(row.slot))
 
 
-class _Rows:
-    """Writes the rows of an algorithm, a piece at a time."""
+class _RowWriter:
+    """Writes the rows of an algorithm, a piece at a time. defined: rows for definitions inside the formulas of pieces."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self.defined: list[Row] = []  # what stands behind them
+        self.defined: list[Row] = []
 
     def add(self, slot: str, left: Node | None, *right: Node, sign: str = "=") -> None:
         self.rows.append(Row(slot, left, right, sign))
 
-    def read(self, slot: str, piece: Any, called_with: Sequence[str], put: Mapping[str, Node] | None = None) -> Node:
-        """Return a piece's formula and add rows for what it defines; where none can be read, return the call of its name."""
-        numbers, put = numbers_in(piece), put or {}
+    def read(
+        self, slot: str, piece: Any, arguments: Sequence[str], replacements: Mapping[str, Node] | None = None
+    ) -> Node:
+        """Return a piece's formula and add rows for its definitions; the call of its name where it has no formula."""
+        numbers, replacements = numbers_in(piece), replacements or {}
         if (formula := formula_of(piece)) is None:
-            return call_of_name(piece, [typeset(_name(name), slot, {}, put) for name in called_with], slot)
+            return call_of_name(piece, [typeset(_name(name), slot, {}, replacements) for name in arguments], slot)
         for left, right in formula.defined:
-            row = Row(slot, typeset(left, "", {}, {}), (typeset(right, slot, numbers, put),))
+            row = Row(slot, typeset(left, "", {}, {}), (typeset(right, slot, numbers, replacements),))
             self.defined.append(row)
-        return typeset(formula.main, slot, numbers, put)
+        return typeset(formula.main, slot, numbers, replacements)
 
-    def slots(self, algorithm: PolicyGradient) -> None:
+    def add_slots(self, algorithm: PolicyGradient) -> None:
         """Add the rows of an algorithm that samples."""
 
-        def node(slot: str, put: Mapping[str, Node] | None = None) -> Node:
+        def read(slot: str, replacements: Mapping[str, Node] | None = None) -> Node:
             protocol = RewardKL if slot == "kl" and algorithm.kl_in_reward else algorithm.protocols[slot]
-            return self.read(slot, getattr(algorithm, slot), (*call_of(protocol)[0], *algorithm.can.asks[slot]), put)
+            arguments = (*call_of(protocol)[0], *algorithm.can.asks[slot])
+            return self.read(slot, getattr(algorithm, slot), arguments, replacements)
 
-        limits = node("bounds")
-        within = _within(limits)
-        surrogate = node("surrogate", within)
-        inside = [surrogate, *(row.right[0] for row in self.defined if row.slot == "surrogate")]
-        if within["lower"].op == "name" or not any(part.slot == "bounds" for each in inside for part in each.walk()):
-            if limits.op == "list" and len(limits.parts) == 2:
-                for name, limit in zip(within, limits.parts, strict=True):
+        # Two short limits replace lower and upper within the surrogate, longer ones get rows of their own.
+        bounds = read("bounds")
+        limits = bounds.parts if bounds.op == "list" and len(bounds.parts) == 2 else ()
+        is_short = bool(limits) and all(sum(not part.parts for part in limit.walk()) <= SHORT for limit in limits)
+        names = [_name(name, "bounds") for name in ("lower", "upper")]
+        surrogate = read("surrogate", dict(zip(("lower", "upper"), limits if is_short else names, strict=True)))
+        texts = [surrogate, *(row.right[0] for row in self.defined if row.slot == "surrogate")]
+        if not is_short or not any(part.slot == "bounds" for text in texts for part in text.walk()):
+            if limits:
+                for name, limit in zip(("lower", "upper"), limits, strict=True):
                     self.add("bounds", _name(name), limit)
             else:
-                self.add("bounds", Node("list", tuple(map(_name, within))), limits)
-        padding = (
-            replace(_name("mask"), value=algorithm.shape) if algorithm.can.loss_mask is not None else _name("mask")
-        )
-        objective = [Node("·", (padding, node("aggregate"))), surrogate]
+                self.add("bounds", Node("list", (_name("lower"), _name("upper"))), bounds)
+
+        # The mask carries the shaping as its value where that filters responses, so that a comparison sees it change.
+        mask = _name("mask", value=None if algorithm.can.loss_mask is None else algorithm.shape)
+        objective = [Node("·", (mask, read("aggregate"))), surrogate]
         if algorithm.kl_in_loss:
-            objective.append(Node("−", (node("kl"),), slot="kl"))
+            objective.append(_negative(read("kl"), "kl"))
         self.add("objective", _name("J"), *objective)
-        self.add("ratio", _name("ratio"), node("ratio"))
-        self.add("advantage", _name("advantages"), node("advantage"))
-        self.add("select", _name("groups"), node("select"))
-        if algorithm.shape is not None and (shaped := node("shape")) != _name("reward"):
-            self.add("shape", _name("reward"), shaped, sign="←")
-        of_token = isinstance(algorithm, ActorCritic)
+        self.add("ratio", _name("ratio"), read("ratio"))
+        self.add("advantage", _name("advantages"), read("advantage"))
+        self.add("select", _name("groups"), read("select"))
+        if algorithm.shape is not None and (shape := read("shape")) != _name("reward"):
+            self.add("shape", _name("reward"), shape, sign="←")
+
+        has_critic = isinstance(algorithm, ActorCritic)
         if isinstance(algorithm, ActorCritic):
-            self.critic(algorithm)
+            self.add_critic(algorithm)
         if isinstance(algorithm, ObservingPolicyGradient):
             slot = "observation loss"
-            (piece,) = algorithm.beyond_the_slots().values()
-            added = Node("call", (self.read(slot, piece, BEYOND[slot]),), "mean_of_observed", slot=slot)
-            self.add("loss", _name("loss"), Node("+", (Node("−", (_name("J"),)), added)))
+            loss = self.read(slot, algorithm.observation_loss, BEYOND[slot])
+            mean = Node("call", (loss,), "mean_of_observed", slot=slot)
+            self.add("loss", _name("loss"), Node("+", (_negative(_name("J")), mean)))
         if algorithm.kl_in_reward:
-            penalty = node("kl")
-            taken = Node("−", (penalty if of_token else Node("call", (penalty,), "sum", slot="kl"),), slot="kl")
-            name = "token_reward" if of_token else "reward"
-            self.add("kl", _name(name), Node("+", (_name(name, "kl"), taken), slot="kl"), sign="←")
+            # A critic's KL comes off the reward of each token, a group's off the reward of the response, summed.
+            penalty = read("kl") if has_critic else Node("call", (read("kl"),), "sum", slot="kl")
+            name = "token_reward" if has_critic else "reward"
+            self.add("kl", _name(name), Node("+", (_name(name, "kl"), _negative(penalty, "kl")), slot="kl"), sign="←")
 
-    def critic(self, algorithm: ActorCritic) -> None:
-        """Add the rows of what a critic adds: the reward of a token, the whole loss, the critic's own, and what moves beta."""
+    def add_critic(self, algorithm: ActorCritic) -> None:
+        """Add the rows of a critic: the reward of a token, the total loss, the critic's own loss, and the controller of beta."""
         self.add("advantage", _name("token_reward"), _name("score_at_end"))
-        terms = [Node("−", (_name("J"),))]
-        for weight, of, sign in (("value_weight", "value_loss", "+"), ("entropy_weight", "entropy", "−")):
-            value = getattr(algorithm, weight)
-            term = Node("·", (_name(weight, weight, value), Node("call", (_name(of),), "aggregate")), slot=weight)
-            terms += [term if sign == "+" else Node("−", (term,), slot=weight)] if value else []
+        terms = [_negative(_name("J"))]
+        for weight, loss in (("value_weight", "value_loss"), ("entropy_weight", "entropy")):
+            if value := getattr(algorithm, weight):
+                mean = Node("call", (_name(loss),), "aggregate")
+                term = Node("·", (_name(weight, weight, value), mean), slot=weight)
+                terms.append(term if weight == "value_weight" else _negative(term, weight))
         self.add("loss", _name("loss"), Node("+", tuple(terms)))
         for slot, piece in algorithm.beyond_the_slots().items():
             left, sign = ("value_loss", "=") if slot == "value loss" else ("beta", "←")
             self.add(slot, _name(left), self.read(slot, piece, BEYOND[slot]), sign=sign)
 
-    def pairs(self, algorithm: PreferenceOptimization) -> None:
+    def add_pairs(self, algorithm: PreferenceOptimization) -> None:
         """Add the rows of an algorithm of pairs: the loss, and the reward that the policy gives a response."""
         reward, pair_loss = ((*BEYOND[slot], *algorithm.asks[name]) for slot, name in PAIRS.items())
-        put = {side: _name(f"reward_of_{side}", "pair loss") for side in ("chosen", "rejected")}
-        loss = self.read("pair loss", algorithm.pair_loss, pair_loss, put)
+        rewards = {side: _name(f"reward_of_{side}", "pair loss") for side in ("chosen", "rejected")}
+        loss = self.read("pair loss", algorithm.pair_loss, pair_loss, rewards)
         self.add("loss", _name("loss"), Node("call", (loss,), "mean_of_pairs"))
         self.add("reward", _name("reward_of_response"), self.read("reward", algorithm.reward, reward))
 
-    def values(self, pieces: Mapping[str, Any]) -> None:
-        """Add the row of the numbers that the formulas name, and of all those of a piece without one.
+    def add_values(self, pieces: Mapping[str, Any]) -> None:
+        """Add the row of the numbers that the formulas name, and of all numbers of a piece without a formula.
 
-        Where two pieces have unlike numbers of one name, the name is told with the slot.
+        Where two pieces have different numbers of one name, the slot stands behind the name.
         """
         named = {
             (part.slot, part.text) for row in [*self.rows, *self.defined] for side in row.right for part in side.walk()
         }
-        found = [
+        numbers = [
             (slot, name, value)
             for slot, piece in pieces.items()
             for name, value in ({slot: piece} if isinstance(piece, int | float) else numbers_in(piece)).items()
             if not isinstance(value, bool) and ((slot, name) in named or (slot, function_name(piece)) in named)
         ]
         entries: dict[str, Node] = {}
-        for slot, name, value in found:
-            clash = any(name == other and value != its for _, other, its in found)
+        for slot, name, value in numbers:
+            clash = any(name == other and value != other_value for _, other, other_value in numbers)
             text = f"{name}_{slot.replace(' ', '_')}" if clash else name
-            entries.setdefault(text, Node("is", (_name(text, slot), _number(value, slot)), "=", slot=slot))
+            number = Node("number", (), f"{abs(value):g}", value, slot)
+            equation = _name(text, slot), _negative(number, slot) if value < 0 else number
+            entries.setdefault(text, Node("is", equation, "=", slot=slot))
         if entries:
             self.add("values", None, *entries.values())
-
-
-def _within(limits: Node) -> dict[str, Node]:
-    """Return what stands for lower and upper in the surrogate: two short limits themselves, else their names."""
-    short = all(sum(not part.parts for part in limit.walk()) <= SHORT for limit in limits.parts)
-    own = limits.parts if limits.op == "list" and len(limits.parts) == 2 and short else (None, None)
-    return {
-        name: _name(name, "bounds") if one is None else one for name, one in zip(("lower", "upper"), own, strict=True)
-    }
 
 
 # two algorithms
 
 
-def _beside(a: Algorithm, b: Algorithm) -> list[tuple[Row | None, Row | None]]:
-    """Return the rows of two algorithms beside each other, what differs between them marked."""
-    ours, theirs = ({row.key: row for row in _rows(one)} for one in (a, b))
+def _side_by_side(a: Algorithm, b: Algorithm) -> list[tuple[Row | None, Row | None]]:
+    """Return the rows of two algorithms in pairs, with their differences marked."""
+    ours, theirs = ({row.key: row for row in _rows(algorithm)} for algorithm in (a, b))
     pieces, others = _pieces(a), _pieces(b)
     changed = {slot for slot in pieces.keys() | others.keys() if pieces.get(slot) != others.get(slot)}
     keys = sorted({**theirs, **ours}, key=lambda key: ORDER.index(key[0]))
-    rows = [_marked(ours.get(key), theirs.get(key), changed) for key in keys]
-    seen = {slot for beside in rows for row in beside if row for slot, _, marked in row.atoms() if marked}
-    if not (unseen := changed - seen):
-        return rows
-    return [(_all_of(one, unseen), _all_of(other, unseen)) for one, other in rows]  # two pieces that are written alike
+    rows = [_mark_rows(ours.get(key), theirs.get(key), changed) for key in keys]
+    marked = {
+        slot
+        for pair in rows
+        for row in pair
+        if row
+        for part in row.right
+        for slot, _, is_marked in atoms(part)
+        if is_marked
+    }
+
+    def mark_all(row: Row | None) -> Row | None:
+        return row and replace(row, right=tuple(mark_slots(part, changed - marked) for part in row.right))
+
+    # Two different pieces may be written alike; then no mark tells them apart, so all of their slot is marked.
+    return [(mark_all(first), mark_all(second)) for first, second in rows] if changed - marked else rows
 
 
-def _marked(a: Row | None, b: Row | None, changed: AbstractSet[str]) -> tuple[Row | None, Row | None]:
+def _mark_rows(a: Row | None, b: Row | None, changed: AbstractSet[str]) -> tuple[Row | None, Row | None]:
+    """Return two rows of one key with their differences marked."""
     ours, theirs = (() if row is None else row.right for row in (a, b))
     if "values" in {row.slot for row in (a, b) if row}:  # in any order
-        first = [part if part in theirs else painted(part, changed) for part in ours]
-        second = [part if part in ours else painted(part, changed) for part in theirs]
+        first = [part if part in theirs else mark_changed(part, changed) for part in ours]
+        second = [part if part in ours else mark_changed(part, changed) for part in theirs]
     else:
-        pairs = [compared(one, other, changed) for one, other in zip(ours, theirs, strict=False)]
-        first, second = [one for one, _ in pairs], [other for _, other in pairs]
-        for marked, parts in ((first, ours), (second, theirs)):
-            marked += [painted(part, changed) for part in parts[len(pairs) :]]
-    return a and a.with_right(first), b and b.with_right(second)
-
-
-def _all_of(row: Row | None, slots: AbstractSet[str]) -> Row | None:
-    """Return a row with all that comes from these slots marked."""
-    return row and row.with_right(repainted(part, slots) for part in row.right)
+        pairs = [mark_differences(x, y, changed) for x, y in zip(ours, theirs, strict=False)]
+        first = [x for x, _ in pairs] + [mark_changed(part, changed) for part in ours[len(pairs) :]]
+        second = [y for _, y in pairs] + [mark_changed(part, changed) for part in theirs[len(pairs) :]]
+    return a and replace(a, right=tuple(first)), b and replace(b, right=tuple(second))

@@ -1,6 +1,6 @@
 """Formulas as mathematics: two trees compared, and a tree as LaTeX and as Unicode.
 
-Here a leaf knows the slot whose piece it comes from, and of a parameter the value. `compared` marks what differs between two.
+A leaf has the slot of its piece, and a parameter its value. Begin with `typeset`, then `mark_differences`, then the two writers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from rlviz.pieces.formula import ARGUMENTS, Node, chain, read, terms_of
+from rlviz.pieces.formula import ARGUMENTS, Mark, Node, chain, parse_formula, terms_of
 
 # between #0072B2 on white and its brighter twin on black: LaTeX in a notebook has one colour for both, 4.3 : 1 on either
 ACCENT = "#1A7EBB"
@@ -99,34 +99,35 @@ LATEX_SIGNS = {"≥": r"\ge", "≤": r"\le", "←": r"\leftarrow"}
 LEVELS = {"if": 0, "or": 1, "is": 2, "+": 3, "·": 5, "−": 5, "^": 7}
 
 
-def typeset(node: Node, slot: str, values: Mapping[str, Any], put: Mapping[str, Node]) -> Node:
+def typeset(node: Node, slot: str, values: Mapping[str, Any], replacements: Mapping[str, Node]) -> Node:
     """Return the tree of a formula as it is displayed: log-probabilities as log π, differences of logs as the log of a quotient.
 
-    slot: where it comes from. values: of its parameters. put: what stands in place of a name.
+    slot: the slot of its piece. values: of its parameters. replacements: name → node that replaces it.
     """
 
     def make(op: str, *parts: Node, text: str = "") -> Node:
         return Node(op, parts, text, slot=slot)
 
     if node.op == "name":
-        if node.text in put:
-            return put[node.text]
+        if node.text in replacements:
+            return replacements[node.text]
         if node.text in STANDS_FOR:
-            return typeset(read(STANDS_FOR[node.text]).main, slot, values, put)
+            return typeset(parse_formula(STANDS_FOR[node.text]).main, slot, values, replacements)
         if node.text in LOGS:
             return make("call", make("name", text=LOGS[node.text]), text="log")
         return replace(node, value=values.get(node.text), slot=slot)
-    parts = [typeset(part, slot, values, put) for part in node.parts]
+    parts = [typeset(part, slot, values, replacements) for part in node.parts]
     match node.op, node.text:
         case "call", "exp" if parts and _is_log(parts[0]):
             return parts[0].parts[0]
-        case "call", "sg" if _of_one(parts[0]):
+        case "call", "sg" if _is_log(parts[0], allow_quotient=False):
             return make("call", make("call", *parts[0].parts, text="sg"), text="log")
         case "+", _:
             terms: list[Node] = []
             for part in parts:
-                if terms and part.op == "−" and _of_one(terms[-1]) and _of_one(part.parts[0]):
-                    quotient = make("/", *terms.pop().parts, *part.parts[0].parts)
+                subtracted = part.parts[0] if part.op == "−" else None
+                if terms and subtracted and all(_is_log(x, allow_quotient=False) for x in (terms[-1], subtracted)):
+                    quotient = make("/", *terms.pop().parts, *subtracted.parts)
                     terms.append(make("call", quotient, text="log"))
                 else:
                     terms.append(part)
@@ -140,107 +141,102 @@ def typeset(node: Node, slot: str, values: Mapping[str, Any], put: Mapping[str, 
     return replace(node, parts=tuple(parts), slot=slot)
 
 
-def _is_log(node: Node) -> bool:
-    return (node.op, node.text, len(node.parts)) == ("call", "log", 1)
+def _is_log(node: Node, *, allow_quotient: bool = True) -> bool:
+    """Return whether a node is a log; allow_quotient: a log of a quotient counts, too."""
+    is_log = (node.op, node.text, len(node.parts)) == ("call", "log", 1)
+    return is_log and (allow_quotient or node.parts[0].op != "/")
 
 
-def _of_one(node: Node) -> bool:
-    """Return whether a node is the log of one thing, and not of a quotient."""
-    return _is_log(node) and node.parts[0].op != "/"
+# differences between two trees
 
 
-# what differs
-
-
-def painted(node: Node, changed: AbstractSet[str]) -> Node:
-    """Return a node marked whole, or where it holds parts of slots that stayed, in those of slots that changed."""
+def mark_changed(node: Node, changed: AbstractSet[str]) -> Node:
+    """Return a node without counterpart, marked; parts of slots that did not change stay without a mark."""
     if all(not part.slot or part.slot in changed for part in node.walk()):
         return replace(node, mark="all")
-    return _marked(node, tuple(painted(part, changed) for part in node.parts), head=node.slot in changed)
+    parts = tuple(mark_changed(part, changed) for part in node.parts)
+    return replace(node, parts=parts, mark="head" if node.slot in changed else "")
 
 
-def compared(a: Node, b: Node, changed: AbstractSet[str]) -> tuple[Node, Node]:
-    """Return two trees with what differs between them marked, in slots that changed alone."""
+def mark_differences(a: Node, b: Node, changed: AbstractSet[str]) -> tuple[Node, Node]:
+    """Return two trees with their differences marked, in slots that changed alone."""
     if a == b:
         return a, b
-    if (inside := _wrapped(a, b, changed)) is not None:
-        return inside
-    if (inside := _wrapped(b, a, changed)) is not None:
-        return inside[::-1]
-    for op in "·+":  # one of the two may be a single term, or factor, of the other
+    # First a tree that is the other one with a function, or a quotient, around it: the function alone is marked.
+    if (pair := _match_wrapped(a, b, changed)) is not None:
+        return pair
+    if (pair := _match_wrapped(b, a, changed)) is not None:
+        return pair[::-1]
+    # Then sums and products, term by term; one of the two may be a single term of the other.
+    for op in "·+":
         if op in (a.op, b.op) and (a.op == b.op or any(part in terms_of(b, op) for part in terms_of(a, op))):
-            return _chains(a, b, op, changed)
+            return _align_terms(a, b, op, changed)
     if (a.op, a.text, len(a.parts)) == (b.op, b.text, len(b.parts)) and a.parts:
-        ours, theirs = _pairs(a.parts, b.parts, changed)
-        head = a.value != b.value  # two rules of one name
-        return _marked(a, ours, head=head), _marked(b, theirs, head=head)
-    return painted(a, changed), painted(b, changed)
+        ours, theirs = _mark_parts(a.parts, b.parts, changed)
+        head: Mark = "head" if a.value != b.value else ""  # two rules of one name
+        return replace(a, parts=tuple(ours), mark=head), replace(b, parts=tuple(theirs), mark=head)
+    return mark_changed(a, changed), mark_changed(b, changed)
 
 
-def _pairs(
+def _mark_parts(
     ours: Sequence[Node], theirs: Sequence[Node], changed: AbstractSet[str]
-) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """Return parts compared one by one; where they are not as many, or there are none, each painted."""
+) -> tuple[list[Node], list[Node]]:
+    """Return two lists of nodes, compared in pairs; marked whole where their lengths differ."""
     if len(ours) != len(theirs):
-        return tuple(painted(part, changed) for part in ours), tuple(painted(part, changed) for part in theirs)
-    pairs = [compared(one, other, changed) for one, other in zip(ours, theirs, strict=True)]
-    return tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
+        return [mark_changed(part, changed) for part in ours], [mark_changed(part, changed) for part in theirs]
+    pairs = [mark_differences(a, b, changed) for a, b in zip(ours, theirs, strict=True)]
+    return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-def _marked(node: Node, parts: Sequence[Node], *, head: bool) -> Node:
-    return replace(node, parts=tuple(parts), mark="head" if head else "")
-
-
-def _wrapped(outer: Node, inner: Node, changed: AbstractSet[str]) -> tuple[Node, Node] | None:
-    """Compare a function, or a quotient, that came around what it is of; None where `inner` is no part of `outer`."""
+def _match_wrapped(outer: Node, inner: Node, changed: AbstractSet[str]) -> tuple[Node, Node] | None:
+    """Return both trees, marked, where `inner` is an argument of `outer`, a function or a quotient; else None."""
     if outer.op not in ("call", "/") or outer.text in ARGUMENTS or outer.slot not in changed:
         return None
+
+    def skeleton(node: Node, slot: str) -> Node:  # a tree without the nodes of other slots
+        return Node("name") if node.slot != slot else replace(node, parts=tuple(skeleton(p, slot) for p in node.parts))
+
     candidates = outer.parts[:1] if outer.op == "/" else outer.parts
-    place = next((place for place, part in enumerate(candidates) if _bare(part) == _bare(inner)), None)
-    if place is None:
-        return None
-    part, inner = compared(outer.parts[place], inner, changed)
-    parts = [part if at == place else painted(other, changed) for at, other in enumerate(outer.parts)]
-    return _marked(outer, parts, head=True), inner
+    for index, candidate in enumerate(candidates):
+        if skeleton(candidate, candidate.slot) == skeleton(inner, inner.slot):
+            part, inner = mark_differences(candidate, inner, changed)
+            others = [mark_changed(other, changed) for other in outer.parts]
+            others[index] = part
+            return replace(outer, parts=tuple(others), mark="head"), inner
+    return None
 
 
-def _bare(node: Node, slot: str | None = None) -> Node:
-    """Return a tree without what other slots' pieces put into it."""
-    slot = node.slot if slot is None else slot
-    return Node("name") if node.slot != slot else replace(node, parts=tuple(_bare(part, slot) for part in node.parts))
-
-
-def _chains(a: Node, b: Node, op: str, changed: AbstractSet[str]) -> tuple[Node, Node]:
-    """Compare the terms of two sums, or the factors of two products, of which one may be a single one."""
+def _align_terms(a: Node, b: Node, op: str, changed: AbstractSet[str]) -> tuple[Node, Node]:
+    """Return two sums, or two products, marked term by term along their longest common subsequence."""
     ours, theirs = terms_of(a, op), terms_of(b, op)
-    classes: list[Node] = []  # pieces need have no hash
+    classes: list[Node] = []  # terms as numbers, because pieces need have no hash
     for part in (*ours, *theirs):
         if part not in classes:
             classes.append(part)
     left, right = ([classes.index(part) for part in parts] for parts in (ours, theirs))
-    made: tuple[list[Node], list[Node]] = ([], [])
+    marked: tuple[list[Node], list[Node]] = ([], [])
     for _, i, j, k, n in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        for side, parts in zip(made, _pairs(ours[i:j], theirs[k:n], changed), strict=True):
+        for side, parts in zip(marked, _mark_parts(ours[i:j], theirs[k:n], changed), strict=True):
             side.extend(parts)
-    if set(left).isdisjoint(right) and all(part.mark == "all" for part in (*made[0], *made[1])):
-        return painted(a, changed), painted(b, changed)
+    if set(left).isdisjoint(right) and all(part.mark == "all" for part in (*marked[0], *marked[1])):
+        return mark_changed(a, changed), mark_changed(b, changed)
     first, second = (
-        replace(each, parts=tuple(parts)) if each.op == op else parts[0]
-        for each, parts in zip((a, b), made, strict=True)
+        replace(node, parts=tuple(parts)) if node.op == op else parts[0]
+        for node, parts in zip((a, b), marked, strict=True)
     )
     return first, second
 
 
-def repainted(node: Node, slots: AbstractSet[str]) -> Node:
-    """Return a node with all that comes from these slots marked, beside what is marked already."""
+def mark_slots(node: Node, slots: AbstractSet[str]) -> Node:
+    """Return a node with all parts of these slots marked, beside the marks that it has."""
     if node.mark == "all" or (node.slot in slots and not node.parts):
         return replace(node, mark="all")
-    parts = tuple(repainted(part, slots) for part in node.parts)
-    return _marked(node, parts, head=node.slot in slots or node.mark == "head")
+    parts = tuple(mark_slots(part, slots) for part in node.parts)
+    return replace(node, parts=parts, mark="head" if node.slot in slots else node.mark)
 
 
 def atoms(node: Node, *, marked: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """Return (slot, text, whether it is marked) of each name, number and function in a tree."""
+    """Yield (slot, text, whether it is marked) of each name, number and function in a tree."""
     marked = marked or node.mark == "all"
     if node.text and node.op != "is":
         yield node.slot, node.text, marked or (node.mark == "head" and node.text not in ARGUMENTS)
@@ -248,15 +244,15 @@ def atoms(node: Node, *, marked: bool = False) -> Iterator[tuple[str, str, bool]
         yield from atoms(part, marked=marked)
 
 
-# what it looks like
+# the writers
 
 
 class Unicode:
-    """Writes a tree as a line of Unicode: the order, the signs and the brackets. What is marked stands in «…»."""
+    """Writes a tree as a line of Unicode: the order, the signs and the brackets. Marked parts stand in «…»."""
 
     column = 1  # of the tables of symbols
     minus, times, comma = "−", "·", ", "
-    before_sign = ""  # what makes a sign that nothing stands before one between two terms
+    before_sign = ""  # keeps a sign at the beginning from being read as unary
     mark = "«", "»"
 
     def write(self, node: Node, level: int = 0) -> str:
@@ -304,22 +300,21 @@ class Unicode:
             return self.write(part, 4)
         if part.op != "−":
             return f" + {self.write(part, 4)}"
-        whole = f"{self.minus} {self.write(part.parts[0], 5)}"
-        return f" {self.marked(f'{self.before_sign}{whole}') if part.mark == 'all' else whole}"
+        text = f"{self.minus} {self.write(part.parts[0], 5)}"
+        return f" {self.marked(self.before_sign + text) if part.mark == 'all' else text}"
 
     def called(self, node: Node) -> str:
         name, parts = node.text, node.parts
         if name in AROUND:
             start, *between = AROUND[name][self.column]
             return start + "".join(self.write(part) + sign for part, sign in zip(parts, between, strict=True))
-        head = BEFORE[name][self.column] if name in BEFORE else self.own(name)
-        if name in PREFIX and len(parts) == 1:
-            inside = self.write(parts[0], 6 if name == "log" else 5)
-            return self.prefixed(self.before(node, head.rstrip()), inside)
-        return self.before(node, head) + self.bracketed(self.comma.join(self.write(part) for part in parts))
-
-    def before(self, node: Node, text: str) -> str:
-        return self.marked(text) if node.mark == "head" else text
+        head = BEFORE[name][self.column] if name in BEFORE else self.function(name)
+        is_prefix = name in PREFIX and len(parts) == 1
+        head = head.rstrip() if is_prefix else head
+        head = self.marked(head) if node.mark == "head" else head
+        if is_prefix:
+            return self.prefixed(head, self.write(parts[0], 6 if name == "log" else 5))
+        return head + self.bracketed(self.comma.join(self.write(part) for part in parts))
 
     def marked(self, text: str) -> str:
         return f"{self.mark[0]}{text}{self.mark[1]}"
@@ -347,13 +342,13 @@ class Unicode:
     def symbol(self, name: str) -> str:
         if name in SYMBOLS:
             return SYMBOLS[name][1]
-        head, line, rest = name.partition("_")
-        return f"{GREEK.get(head, head)}{line}{rest}"
+        head, line, subscript = name.partition("_")
+        return f"{GREEK.get(head, head)}{line}{subscript}"
 
     def number(self, text: str) -> str:
         return text.replace("inf", "∞").replace("-", "−")
 
-    def own(self, name: str) -> str:
+    def function(self, name: str) -> str:
         """Return the name of a function that is not in the tables."""
         return name.strip("_")
 
@@ -362,7 +357,7 @@ class Unicode:
 
 
 class LaTeX(Unicode):
-    """Writes a tree as LaTeX that MathJax, KaTeX and latex2mathml read; what is marked is underlined and in the accent."""
+    """Writes a tree as LaTeX for MathJax, KaTeX and latex2mathml; marked parts are underlined and in the accent."""
 
     column = 0
     minus, times, comma, before_sign = "-", r"\,", ",\\ ", "{}"
@@ -391,12 +386,12 @@ class LaTeX(Unicode):
     def symbol(self, name: str) -> str:
         if name in SYMBOLS:
             return SYMBOLS[name][0]
-        head, _, rest = name.partition("_")
+        head, _, subscript = name.partition("_")
         if head in GREEK:
             head = "\\" + {"eps": "varepsilon", "lam": "lambda"}.get(head, head)
         elif len(head) != 1 and not head.isupper():
             return rf"\text{{{_letters(name)}}}"
-        return rf"{head}_{{\text{{{_letters(rest)}}}}}" if rest else head
+        return rf"{head}_{{\text{{{_letters(subscript)}}}}}" if subscript else head
 
     def number(self, text: str) -> str:
         mantissa, _, exponent = text.partition("e")
@@ -404,7 +399,7 @@ class LaTeX(Unicode):
             return text.replace("inf", r"\infty")
         return (f"{mantissa} \\cdot " if mantissa != "1" else "") + f"10^{{{int(exponent)}}}"
 
-    def own(self, name: str) -> str:
+    def function(self, name: str) -> str:
         return rf"\operatorname{{{name}}}" if name == "clip" else rf"\text{{{_letters(name).strip()}}}"
 
     def prefixed(self, head: str, inside: str) -> str:
@@ -416,14 +411,11 @@ def _letters(name: str) -> str:
 
 
 def safe(text: str, longest: int = 60) -> str:
-    """Return a name that may stand in Markdown and in a terminal: nothing in it is markup, mathematics or a command to either.
-
-    The signs that would be are replaced by their wide forms, which look alike.
-    """
+    """Return a name without markup, mathematics or commands, for Markdown and a terminal: such signs get their wide forms."""
     signs = " ".join("".join(sign if sign.isprintable() else "�" for sign in text).split())
-    wide = re.sub(r"[^\w\s.,:;@+()/%·−-]|:(?=//)|@(?=\S*\.)|(?<=www)\.|\b_|_\b", lambda sign: _wide(sign[0]), signs)
+
+    def widen(sign: re.Match[str]) -> str:
+        return chr(ord(sign[0]) + 0xFEE0) if "!" <= sign[0] <= "~" else sign[0]
+
+    wide = re.sub(r"[^\w\s.,:;@+()/%·−-]|:(?=//)|@(?=\S*\.)|(?<=www)\.|\b_|_\b", widen, signs)
     return wide if len(wide) <= longest else f"{wide[: longest - 1]}…"
-
-
-def _wide(sign: str) -> str:
-    return chr(ord(sign) + 0xFEE0) if "!" <= sign <= "~" else sign

@@ -1,4 +1,4 @@
-"""Algorithms that learn from what the environment wrote, too: the eight slots, and a loss on observed tokens beside them."""
+"""Algorithms that also learn from tokens of the environment: the eight slots and a loss on observed tokens."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxtyping import Float
 from torch import Tensor
 
 from rlviz.algorithms.base import GroupPolicyGradient
-from rlviz.algorithms.slots import ObservationLoss, asked, call_of
+from rlviz.algorithms.slots import ObservationLoss, call_of, optional_arguments
 from rlviz.pieces.aggregation import token_mean, weighted_sum
-from rlviz.types import Batch, LossOutput
+from rlviz.types import Batch, LossOutput, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class ObservingPolicyGradient(GroupPolicyGradient):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        asked("observation_loss", self.observation_loss, *call_of(ObservationLoss))
+        optional_arguments("observation_loss", self.observation_loss, *call_of(ObservationLoss))
 
     @property
     def learns_observations(self) -> bool:
@@ -38,7 +37,7 @@ class ObservingPolicyGradient(GroupPolicyGradient):
         """Return False: a response with A = 0 still shows how the environment answers."""
         return False
 
-    def loss(self, logp: Float[Tensor, "P G T"], batch: Batch) -> LossOutput:
+    def loss(self, logp: Tokens, batch: Batch) -> LossOutput:
         """Return the loss of the slots plus that on observed tokens; the parts are those of the slots."""
         output = super().loss(logp, batch)
         if batch.observed is None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from rlviz.algorithms.base import with_parameters
-from rlviz.algorithms.slots import SLOTS, asked, filled
-from rlviz.types import PreferenceOutput
+from rlviz.algorithms.slots import SLOTS, bind_optional, optional_arguments
+from rlviz.types import PerPair, PreferenceOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class PreferenceOptimization:
 
     def _read_pieces(self) -> None:
         asks = {
-            "reward": asked("reward", self.reward, ("logp",), ("ref_logp", "lengths")),
-            "pair_loss": asked("pair_loss", self.pair_loss, ("chosen", "rejected"), ("chosen_nll",)),
+            "reward": optional_arguments("reward", self.reward, ("logp",), ("ref_logp", "lengths")),
+            "pair_loss": optional_arguments("pair_loss", self.pair_loss, ("chosen", "rejected"), ("chosen_nll",)),
         }
         object.__setattr__(self, "_asks", asks)
 
     @property
     def asks(self) -> Mapping[str, Mapping[str, bool]]:
-        """What the pieces ask for beyond their call: "reward" or "pair_loss" → name → whether it must have it."""
+        """The optional arguments of the pieces: "reward" or "pair_loss" → name → whether it has no default."""
         return self._asks  # type: ignore[attr-defined]
 
     @property
@@ -56,41 +56,33 @@ class PreferenceOptimization:
         """The models in play."""
         return ("actor", "reference") if self.needs_reference else ("actor",)
 
-    def _piece(self, name: str, **offered: Tensor | None) -> Callable[..., Tensor]:
-        """Return a piece with what it asks for filled in. Raises ValueError when that is not there."""
-        return filled(self.name, name, getattr(self, name), self.asks[name], offered)
+    def _piece(self, name: str, **optional: Tensor | None) -> Callable[..., Tensor]:
+        """Return a piece with its optional arguments bound. Raises ValueError when one that it needs is None."""
+        return bind_optional(self.name, name, getattr(self, name), self.asks[name], optional)
 
     def rewards(
-        self,
-        logp: Float[Tensor, " N"],
-        ref_logp: Float[Tensor, " N"] | None = None,
-        lengths: Int[Tensor, " N"] | None = None,
-    ) -> Float[Tensor, " N"]:
-        """Return the reward that the policy gives each of N responses. Raises ValueError when it needs what is None."""
+        self, logp: PerPair, ref_logp: PerPair | None = None, lengths: Int[Tensor, " N"] | None = None
+    ) -> PerPair:
+        """Return the reward that the policy gives each of N responses. Raises ValueError when a needed argument is None."""
         return self._piece("reward", ref_logp=ref_logp, lengths=lengths)(logp)
 
-    def pair_losses(
-        self,
-        chosen: Float[Tensor, " N"],
-        rejected: Float[Tensor, " N"],
-        chosen_nll: Float[Tensor, " N"] | None = None,
-    ) -> Float[Tensor, " N"]:
-        """Return the loss of each of N pairs of rewards. Raises ValueError when it needs what is None."""
+    def pair_losses(self, chosen: PerPair, rejected: PerPair, chosen_nll: PerPair | None = None) -> PerPair:
+        """Return the loss of each of N pairs of rewards. Raises ValueError when a needed argument is None."""
         return self._piece("pair_loss", chosen_nll=chosen_nll)(chosen, rejected)
 
     def loss(
         self,
-        chosen_logp: Float[Tensor, " N"],
-        rejected_logp: Float[Tensor, " N"],
-        ref_chosen_logp: Float[Tensor, " N"] | None = None,
-        ref_rejected_logp: Float[Tensor, " N"] | None = None,
+        chosen_logp: PerPair,
+        rejected_logp: PerPair,
+        ref_chosen_logp: PerPair | None = None,
+        ref_rejected_logp: PerPair | None = None,
         *,
         chosen_lengths: Int[Tensor, " N"] | None = None,
         rejected_lengths: Int[Tensor, " N"] | None = None,
     ) -> PreferenceOutput:
         """Return the loss over N pairs and its parts. Log-probabilities are those of whole responses, nats; lengths in tokens.
 
-        Raises ValueError when a piece needs what is None.
+        Raises ValueError when a needed argument is None.
         """
         chosen = self.rewards(chosen_logp, ref_chosen_logp, chosen_lengths)
         rejected = self.rewards(rejected_logp, ref_rejected_logp, rejected_lengths)
@@ -114,5 +106,5 @@ class PreferenceOptimization:
         return dict.fromkeys(SLOTS)
 
     def beyond_the_slots(self) -> Mapping[str, Any]:
-        """Return what the algorithm has that is no slot: name → piece."""
+        """Return name → piece."""
         return {"reward": self.reward, "pair loss": self.pair_loss}

@@ -91,6 +91,7 @@ from rlviz.pieces.surrogate import (
 )
 
 NO_KL = "–: the paper trains without a reference policy."
+WITHOUT_KL = replace(GRPO, kl=None, from_grpo={"kl": NO_KL})
 
 RLOO = replace(
     GRPO,
@@ -117,14 +118,12 @@ REINFORCE_PP = replace(
 )
 
 CISPO = replace(
-    GRPO,
+    WITHOUT_KL,
     name="CISPO",
     source="arXiv 2506.13585",
     bounds=UpperBound(max_ratio=5.0),
     surrogate=clipped_weight,
-    kl=None,
     aggregate=token_mean,
-    from_grpo={"kl": NO_KL},
 )
 
 GMPO = replace(
@@ -141,22 +140,18 @@ GMPO = replace(
 )
 
 SAPO = replace(
-    GRPO,
+    WITHOUT_KL,
     name="SAPO",
     source="arXiv 2511.20347",
     bounds=no_bounds,
     surrogate=SoftGate(positive=1.0, negative=1.05),
-    kl=None,
-    from_grpo={"kl": NO_KL},
 )
 
 DPPO_TV = replace(
-    GRPO,
+    WITHOUT_KL,
     name="DPPO-TV",
     source="arXiv 2602.04879",
     bounds=ChangeBounds(delta=0.15),
-    kl=None,
-    from_grpo={"kl": NO_KL},
 )
 
 PRIME_RL = replace(
@@ -185,14 +180,12 @@ LUSPO = replace(
 )
 
 VESPO = replace(
-    GRPO,
+    WITHOUT_KL,
     name="VESPO",
     source="arXiv 2602.10693",
     bounds=no_bounds,
     surrogate=GammaWeight(),
-    kl=None,
     aggregate=token_mean,
-    from_grpo={"kl": NO_KL},
 )
 
 UNBIASED_KL = replace(
@@ -203,33 +196,27 @@ UNBIASED_KL = replace(
 )
 
 MAX_RL = replace(
-    GRPO,
+    WITHOUT_KL,
     name="MaxRL",
     source="arXiv 2602.02710",
     advantage=MeanScaled(),
-    kl=None,
-    from_grpo={"kl": NO_KL},
 )
 
 PASS_AT_K = replace(
-    GRPO,
+    WITHOUT_KL,
     name="Pass@k",
     source="arXiv 2508.10751",
     advantage=BestOfK(k=4),
-    kl=None,
-    from_grpo={"kl": NO_KL},
 )
 
 RFT = replace(
-    GRPO,
+    WITHOUT_KL,
     name="RFT",
     source="arXiv 2308.01825",
     bounds=no_bounds,
     surrogate=unclipped,
     advantage=reward_alone,
-    kl=None,
     aggregate=token_mean,
-    from_grpo={"kl": NO_KL},
 )
 
 ECHO = ObservingPolicyGradient(
@@ -240,25 +227,21 @@ ECHO = ObservingPolicyGradient(
 )
 
 OPO = replace(
-    GRPO,
+    WITHOUT_KL,
     name="OPO",
     source="arXiv 2505.23585",
     bounds=no_bounds,
     surrogate=unclipped,
     advantage=LengthWeighted(),
-    kl=None,
-    from_grpo={"kl": NO_KL},
 )
 
 KL_COV = replace(
-    GRPO,
+    WITHOUT_KL,
     name="KL-Cov",
     source="arXiv 2505.22617",
     bounds=no_bounds,
     surrogate=CovariancePenalty(beta=1.0, share=0.002),
-    kl=None,
     aggregate=token_mean,
-    from_grpo={"kl": NO_KL},
 )
 
 GDPO = replace(

@@ -1,10 +1,9 @@
-"""What is asked of the piece in each slot: a Protocol a slot, read once, when an algorithm is built.
+"""The interface of each slot, a Protocol a slot, and the checks of a piece against it when an algorithm is built.
 
-A piece is called with what stands before the star of its slot's `__call__`, in this order. What stands after the star it may ask
-for: a parameter of that name gets it. sampler_logp is with which log-probabilities the tokens were drawn; where the policy itself
-samples it is old_logp. A function of one's own that takes these arguments is a piece. What a Protocol names under "May have" are
-attributes that a piece may have beyond its call, or do without; they are read where an algorithm is built. Every piece may have
-`formula`, a text (`rlviz.pieces.words.says`) that the inspector fills a token's numbers into and `rlviz.formulas` typesets.
+A piece is called with the arguments before the star of its slot's `__call__`, in this order. Arguments after the star are
+optional: a piece gets one by naming a parameter so. sampler_logp: the log-probabilities with which the tokens were drawn;
+old_logp where the policy itself samples. Any function with these arguments is a piece. "May have" lists optional attributes of a
+piece. Every piece may have `formula`, a text (`rlviz.pieces.words.explained`) that `rlviz.formulas` typesets.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, ClassVar, Protocol
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Generator, Tensor
 
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.words import label
+from rlviz.types import Mask, Responses, Tokens
 
-Tokens = Float[Tensor, "P G T"]
-Mask = Bool[Tensor, "P G T"]
-Responses = Float[Tensor, "P G"]
 Limit = Tensor | float
 
 
@@ -42,9 +39,9 @@ class Bounds(Protocol):
 class Surrogate(Protocol):
     """J of each token, to be maximised. advantages are 0 on padding. entropy: of the next-token distribution, with gradient.
 
-    May have choose(advantages, old_logp, mask) → mask: one that treats some tokens otherwise asks for `chosen`, and chooses them
-    once for all of an update's tokens. It chooses by what is frozen since sampling, so that neither micro-batches nor earlier
-    updates change the choice.
+    May have choose(advantages, old_logp, mask) → mask, and then takes `chosen`: the tokens that it treats differently, chosen
+    once for all tokens of a rollout from values that are frozen since sampling, so that micro-batches and earlier updates do not
+    matter.
     """
 
     def __call__(
@@ -68,11 +65,10 @@ class Advantage(Protocol):
 
     old_entropy: of the distribution that each token was drawn from. correct, well_formed: as in `Shape`.
 
-    One that asks for history gets that of these prompts before this visit and returns (A, the history after it): it alone
-    remembers, so that what is remembered is what was used.
+    One that takes history gets that of these prompts before this visit, and returns (A, the history after it).
 
-    May have min_group_size: how many responses to a prompt it needs, 1 where it does not say; and from_teacher = True: it learns
-    from the reference, so that one is asked for which is not the start of the run.
+    May have min_group_size: responses to a prompt that it needs, 1 by default; from_teacher = True: the reference is a teacher
+    that has to be passed to the run.
     """
 
     def __call__(
@@ -100,15 +96,15 @@ class CriticAdvantage(Protocol):
 class KL(Protocol):
     """The penalty taken off each token's objective; or it is a `RewardKL`.
 
-    May have a parameter beta: records tell it, and a controller changes it; estimator, (logp, ref_logp) → KL: by the same one a
-    KL to the old policy is measured; and from_teacher, as an advantage has it.
+    May have a parameter beta, which records show and a controller changes; estimator, (logp, ref_logp) → KL, which then measures
+    the KL to the old policy, too; from_teacher, as in `Advantage`.
     """
 
     def __call__(self, logp: Tokens, *, ref_logp: Tokens, old_logp: Tokens, ratio: Tokens, mask: Mask) -> Tokens: ...
 
 
 class RewardKL(Protocol):
-    """A piece of the kl slot that says in_reward = True: its penalty is taken off each token's reward, once, when sampled."""
+    """A piece of the kl slot with in_reward = True: its penalty is taken off each token's reward, once, when sampled."""
 
     in_reward: ClassVar[bool]
 
@@ -122,7 +118,7 @@ class Aggregate(Protocol):
 
 
 class Shape(Protocol):
-    """The rewards after shaping. May have loss_mask(mask, truncated) → mask: which tokens the loss sees."""
+    """The rewards after shaping. May have loss_mask(mask, truncated) → mask: the mask of tokens in the loss."""
 
     def __call__(
         self,
@@ -138,8 +134,8 @@ class Shape(Protocol):
 class Select(Protocol):
     """Indices of the groups to train on, from raw outcomes.
 
-    May have max_rounds: it wants groups sampled in place of those it leaves out, until max_rounds · P were sampled; 1 where it
-    does not say. May have uses, rewards [..., P, G] → [..., P]: how often it uses each group, in the mean over what it draws.
+    May have max_rounds, 1 by default: groups are sampled in place of those left out, up to max_rounds · P. May have uses,
+    rewards [..., P, G] → [..., P]: how often each group is used, in the mean over random draws.
     """
 
     def __call__(self, rewards: Responses, *, generator: Generator) -> Int[Tensor, " N"]: ...
@@ -174,12 +170,12 @@ PROTOCOLS: dict[str, type] = {
     "select": Select,
 }
 SLOTS = tuple(PROTOCOLS)
-OPTIONAL = ("kl", "shape")  # None is a piece here
+OPTIONAL = ("kl", "shape")  # slots that may be None
 
 
 @cache
 def call_of(protocol: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what a piece is called with, in this order, and what it may ask for by name."""
+    """Return the names of the arguments of a slot's call, in order, and of the optional ones."""
     parameters = list(inspect.signature(protocol.__call__).parameters.values())[1:]
     by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     return tuple(p.name for p in parameters if p.name not in by_name), tuple(by_name)
@@ -190,12 +186,11 @@ CALLS = {slot: call_of(protocol) for slot, protocol in PROTOCOLS.items()}
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the pieces of an algorithm ask for and can do, read when it is built. asks: slot → name → whether it must have it.
+    """The optional arguments and attributes of an algorithm's pieces, read when it is built.
 
-    choose: of the surrogate, None where it has none.
-    kl_in_reward: whether the KL term is a `RewardKL`. beta, estimator: of the KL term, None where it has none. loss_mask: of
-    the shaping, None where it has none. max_rounds, min_group_size: 1 where the selection, the advantage, has none. uses: of the
-    selection, None where it has none.
+    asks: slot → optional argument that the piece takes → whether it has no default. choose, loss_mask, uses, beta, estimator,
+    from_teacher, max_rounds, min_group_size: attributes of pieces, by the Protocol of their slot; None, False or 1 where a piece
+    has none. kl_in_reward: whether the KL term is a `RewardKL`.
     """
 
     asks: Mapping[str, Mapping[str, bool]]
@@ -210,19 +205,24 @@ class Capabilities:
     uses: Callable[[Tensor], Tensor] | None
 
 
-def read(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabilities:
-    """Return what these pieces, slot → piece, can do. Raises TypeError, naming the slot, for one that does not fit."""
+def read_capabilities(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabilities:
+    """Return the capabilities of the pieces, slot → piece. Raises TypeError, naming the slot, for a piece that does not fit."""
     kl, shape, select, advantage = (pieces[slot] for slot in ("kl", "shape", "select", "advantage"))
     in_reward = bool(getattr(kl, "in_reward", False))
     asks = {}
     for slot, protocol in protocols.items():
         if pieces[slot] is not None or slot not in OPTIONAL:
-            asks[slot] = asked(slot, pieces[slot], *call_of(RewardKL if slot == "kl" and in_reward else protocol))
+            call = call_of(RewardKL if slot == "kl" and in_reward else protocol)
+            asks[slot] = optional_arguments(slot, pieces[slot], *call)
     choose, loss_mask = getattr(pieces["surrogate"], "choose", None), getattr(shape, "loss_mask", None)
     if choose is not None:
-        asked("surrogate's choose", choose, ("advantages", "old_logp", "mask"), ())
+        optional_arguments("surrogate's choose", choose, ("advantages", "old_logp", "mask"), ())
     if loss_mask is not None:
-        asked("shape's loss_mask", loss_mask, ("mask", "truncated"), ())
+        optional_arguments("shape's loss_mask", loss_mask, ("mask", "truncated"), ())
+    counts = {"max_rounds": getattr(select, "max_rounds", 1), "min_group_size": getattr(advantage, "min_group_size", 1)}
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise TypeError(f"{name} of a piece must be a whole number, at least 1; got {count!r}")
     beta = kl.beta if "beta" in parameters_of(kl) else None
     estimator = getattr(kl, "estimator", None)
     return Capabilities(
@@ -233,51 +233,48 @@ def read(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabiliti
         beta=beta if isinstance(beta, int | float) else None,
         estimator=estimator if callable(estimator) else None,
         loss_mask=loss_mask,
-        max_rounds=_count("select's max_rounds", getattr(select, "max_rounds", 1)),
-        min_group_size=_count("advantage's min_group_size", getattr(advantage, "min_group_size", 1)),
         uses=getattr(select, "uses", None),
+        **counts,
     )
 
 
-def _count(what: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise TypeError(f"{what} must be a whole number, at least 1; got {value!r}")
-    return value
-
-
-def asked(slot: str, piece: Any, called_with: tuple[str, ...], offered: tuple[str, ...]) -> dict[str, bool]:
-    """Return what the piece asks for by name → whether it must have it. Raises TypeError when it cannot be called."""
-    what = f"{len(called_with)} argument{'s' if len(called_with) > 1 else ''} ({', '.join(called_with)})"
+def optional_arguments(
+    slot: str, piece: Any, called_with: tuple[str, ...], optional: tuple[str, ...]
+) -> dict[str, bool]:
+    """Return optional argument that the piece takes → whether it has no default. Raises TypeError when it cannot be called."""
+    call = f"{len(called_with)} argument{'s' if len(called_with) > 1 else ''} ({', '.join(called_with)})"
     if not callable(piece) or inspect.isclass(piece):
-        raise TypeError(f"{slot} must be a function of {what} or a built piece; got {piece!r}")
+        raise TypeError(f"{slot} must be a function of {call} or a built piece; got {piece!r}")
     try:
         signature = inspect.signature(piece)
     except ValueError:
         raise TypeError(
-            f"{slot} must be a function of {what}; {label(piece)} does not say which arguments it takes: wrap it in a function"
+            f"{slot} must be a function of {call}; {label(piece)} does not say which arguments it takes: wrap it in a function"
         ) from None
-    found = {}
-    for place, parameter in enumerate(signature.parameters.values()):
-        positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        if positional and place < len(called_with):
-            continue
-        if parameter.name in offered and parameter.kind is not parameter.POSITIONAL_ONLY:
-            found[parameter.name] = parameter.default is parameter.empty
+    # a parameter counts as optional by its name, unless its position already takes an argument of the call
+    by_name = {}
+    for position, parameter in enumerate(signature.parameters.values()):
+        is_positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        in_call = is_positional and position < len(called_with)
+        if not in_call and parameter.name in optional and parameter.kind is not parameter.POSITIONAL_ONLY:
+            by_name[parameter.name] = parameter.default is parameter.empty
     try:
-        signature.bind(*called_with, **found)
+        signature.bind(*called_with, **by_name)
     except TypeError as error:
-        also = f", and may ask for {', '.join(offered)}" if offered else ""
-        raise TypeError(f"{slot} must take {what}{also}; {label(piece)} does not: {error}") from None
-    return found
+        also = f", and may ask for {', '.join(optional)}" if optional else ""
+        raise TypeError(f"{slot} must take {call}{also}; {label(piece)} does not: {error}") from None
+    return by_name
 
 
-def filled(who: str, slot: str, piece: Any, asks: Mapping[str, bool], offered: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a piece with what it asks for by name filled in. Raises ValueError, naming whose it is, when that is not there."""
-    for name, required in asks.items():
-        if required and offered.get(name) is None:
-            raise ValueError(f"{who}'s {slot}, {label(piece)}, needs {name}; got None")
-    given = {name: offered[name] for name in asks if offered.get(name) is not None}
-    return partial(piece, **given) if given else piece
+def bind_optional(
+    algorithm: str, slot: str, piece: Any, asks: Mapping[str, bool], values: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return a piece with its optional arguments bound. Raises ValueError, naming algorithm and slot, where one is missing."""
+    for name, is_required in asks.items():
+        if is_required and values.get(name) is None:
+            raise ValueError(f"{algorithm}'s {slot}, {label(piece)}, needs {name}; got None")
+    arguments = {name: values[name] for name in asks if values.get(name) is not None}
+    return partial(piece, **arguments) if arguments else piece
 
 
 def parameters_of(piece: object) -> list[str]:
@@ -286,10 +283,10 @@ def parameters_of(piece: object) -> list[str]:
 
 
 def numbers_in(piece: object) -> dict[str, int | float]:
-    """Return the numbers that a piece holds, and those of pieces that it holds: parameter → value; of two the outer one's."""
-    found: dict[str, int | float] = {}
+    """Return parameter → number for a piece and the pieces inside it; the outer one's where two share a name."""
+    numbers: dict[str, int | float] = {}
     for name in parameters_of(piece):
         value = getattr(piece, name)
-        found |= {name: value} if isinstance(value, int | float) else {}
-        found |= {inner: number for inner, number in numbers_in(value).items() if inner not in found}
-    return found
+        numbers |= {name: value} if isinstance(value, int | float) else {}
+        numbers |= {inner: number for inner, number in numbers_in(value).items() if inner not in numbers}
+    return numbers

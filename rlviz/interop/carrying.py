@@ -161,14 +161,14 @@ class _Carried(Trainer):
                 old, entropy = self.scored(self.model, output, self.args.per_device_train_batch_size)
             output |= {"old_per_token_logps": old, "entropy": entropy}
         outcomes = self.outcomes()
-        rewards = algorithm.shaped(outcomes, mask.sum(-1), truncated=truncated, **self.rules())
+        rewards = algorithm.shape_rewards(outcomes, mask.sum(-1), truncated=truncated, **self.rules())
         seen = algorithm.loss_mask(mask, truncated)
         advantages = self.judge(output, inputs[::size], rewards, seen)
         self._logs["advantages"].extend((advantages.sum(-1) / mask.sum(-1).clamp(min=1)).flatten().tolist())
 
         # TRL cuts a rollout into parts of a fixed size: groups that are left out stay as rows of weight 0
         generator = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
-        chosen = algorithm.selected(outcomes, generator)
+        chosen = algorithm.select_groups(outcomes, generator)
         if len(chosen) > count:
             raise ValueError(
                 f"select, {label(algorithm.select)}, must return at most {count} groups here; got {len(chosen)}"
@@ -235,7 +235,7 @@ class _Carried(Trainer):
         )
         if self.algorithm.asks_for("advantage", "history") and history is not None:
             for place, key in enumerate(keys):
-                self.history[key] = history.take(torch.tensor([place], device=mask.device))
+                self.history[key] = history.index_select(torch.tensor([place], device=mask.device))
         return advantages
 
     def scored(self, model: Any, rows: dict[str, Any], batch_size: int | None = None) -> tuple[Tensor, Tensor]:
@@ -283,7 +283,7 @@ class _Carried(Trainer):
 
         mask, chosen = of_update("loss_mask"), None
         if self.algorithm.can.choose is not None:
-            chosen = self.algorithm.chosen(of_update("advantages"), of_update("old_per_token_logps"), mask)
+            chosen = self.algorithm.choose_tokens(of_update("advantages"), of_update("old_per_token_logps"), mask)
         weights = self.algorithm.aggregate(mask)
         return {"weights": weights[rows].squeeze(1), "chosen": None if chosen is None else chosen[rows].squeeze(1)}
 

@@ -44,7 +44,7 @@ def overlong(algorithm: GroupPolicyGradient) -> Curve:
             cut = lengths > max_length
             R = (right & ~cut).double()
             record = {"truncated": cut, "correct": R, "well_formed": (~cut).double()}
-            return rule.shaped(R + wrong * (1 - R), lengths.minimum(max_length).long(), **record)
+            return rule.shape_rewards(R + wrong * (1 - R), lengths.minimum(max_length).long(), **record)
 
         # One response of each length; at the edge a step, not a slope: the last whole one and the first one that is cut.
         whole, edge = torch.arange(1, LONGEST + 1, dtype=torch.double), max_length + 0.5

@@ -14,15 +14,16 @@ from torch import Tensor
 
 from rlviz.pieces.gae import whiten
 from rlviz.pieces.kl import k1
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import Mask, Responses, Tokens
 from small_models.host import refuse
 
 Scale = Literal["group_std", "batch_std", "none"]
 
 
 def all_equal(rewards: Float[Tensor, "*B P G"]) -> Bool[Tensor, "*B P"]:
-    """Return which groups have one reward only. Compares max and min: three rewards of 0.1 have a std of 1e-17, not 0."""
+    """Return True for groups with one reward only. Compares max and min: three rewards of 0.1 have a std of 1e-17, not 0."""
     return rewards.amax(-1) == rewards.amin(-1)
 
 
@@ -31,13 +32,13 @@ def _check_group(rewards: Tensor) -> None:
         raise ValueError("group_size must be at least 2: one response has no group to be compared with; got 1")
 
 
-def standardized(rewards: Float[Tensor, "P G"], eps: float) -> Float[Tensor, "P G"]:
+def standardized(rewards: Responses, eps: float) -> Responses:
     """Return (R − mean of the group) / (std of the group + eps), exactly 0 for a group whose rewards are all equal."""
     centred = rewards - rewards.mean(1, keepdim=True)
     return (centred / (rewards.std(1, keepdim=True) + eps)).masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
-@says(why="the mean of the group's rewards is the baseline, so no critic is needed.")
+@explained(why="the mean of the group's rewards is the baseline, so no critic is needed.")
 @dataclass(frozen=True)
 class GroupAdvantage(Checked):
     """A reward less its group's mean, over a std where one is asked for; exactly 0 for a group whose rewards are all equal.
@@ -55,8 +56,8 @@ class GroupAdvantage(Checked):
     min_group_size: ClassVar[int] = 2
 
     def __str__(self) -> str:
-        shown = {"group_std": "(R − mean) / std of group", "batch_std": "(R − mean of group) / std of batch"}
-        return shown.get(self.scale, "R − mean of group")
+        names = {"group_std": "(R − mean) / std of group", "batch_std": "(R − mean of group) / std of batch"}
+        return names.get(self.scale, "R − mean of group")
 
     @property
     def formula(self) -> str:
@@ -64,7 +65,7 @@ class GroupAdvantage(Checked):
         divisors = {"group_std": " / (std + eps)", "batch_std": " / (std_of_batch + eps)"}
         return f"(reward − mean){divisors[self.scale]}" if self.scale in divisors else "reward − mean"
 
-    def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses) -> Responses:
         _check_group(rewards)
         if self.scale == "group_std":
             return standardized(rewards, self.eps)
@@ -74,7 +75,7 @@ class GroupAdvantage(Checked):
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
-@says(
+@explained(
     why="a baseline that does not contain the response itself, which makes the gradient unbiased.",
     formula="(reward − mean) · G / (G − 1)",
 )
@@ -91,14 +92,14 @@ class LeaveOneOut:
     def __str__(self) -> str:
         return "R − mean of the others"
 
-    def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses) -> Responses:
         _check_group(rewards)
         group_size = rewards.shape[1]
         centred = (rewards - rewards.mean(1, keepdim=True)) * group_size / (group_size - 1)
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
-@says(
+@explained(
     why="the rarer a right response, the more it weighs: a first step from accuracy to the likelihood of being right.",
     formula="(reward − mean) / mean",
 )
@@ -115,7 +116,7 @@ class MeanScaled:
     def __str__(self) -> str:
         return "(R − mean) / mean of group"
 
-    def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses) -> Responses:
         _check_group(rewards)
         mean, equal = rewards.mean(1, keepdim=True), all_equal(rewards).unsqueeze(1)
         refuse(
@@ -144,7 +145,7 @@ def _none_right(wrong: Tensor, samples: Tensor, first: int, k: int) -> Tensor:
     return chance
 
 
-@says(
+@explained(
     why="a group earns what its best response earns, so a prompt that is right now and then counts in full.",
     formula=(
         "(pass_with_it − pass_at_k) / sqrt(pass_at_k · (1 − pass_at_k)); pass_at_k = 1 − choose(wrong, k) / choose(G, k); "
@@ -169,7 +170,7 @@ class BestOfK(Checked):
     def __str__(self) -> str:
         return f"(pass of {self.k} with it − pass of {self.k}) / std"
 
-    def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses) -> Responses:
         _check_group(rewards)
         right = rewards > 0
         wrong = (~right).sum(1, keepdim=True)
@@ -180,11 +181,11 @@ class BestOfK(Checked):
         return (above / std.masked_fill(std == 0, 1.0)).masked_fill(std == 0, 0.0).to(rewards.dtype)
 
 
-@says(
+@explained(
     why="only right responses are imitated, each as much as any other; nothing is pushed down.",
     formula="reward",
 )
-def reward_alone(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+def reward_alone(rewards: Responses) -> Responses:
     """Return the rewards: with rewards of 0 and 1, the gradient of the cross-entropy on one's own right responses.
 
     Source: rejection-sampling fine-tuning (arXiv 2308.01825), with samples that are renewed at each step.
@@ -192,7 +193,7 @@ def reward_alone(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     return rewards
 
 
-@says(
+@explained(
     why="longer responses have noisier gradients, so the baseline listens to them more.",
     formula="reward − mean_by_length; mean_by_length = sum_of_group(length_j · reward_j) / sum_of_group(length_j)",
 )
@@ -209,14 +210,14 @@ class LengthWeighted:
     def __str__(self) -> str:
         return "R − mean of group weighted by length"
 
-    def __call__(self, rewards: Float[Tensor, "P G"], mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses, mask: Mask) -> Responses:
         _check_group(rewards)
         lengths = mask.sum(-1).to(rewards.dtype)
         baseline = (lengths * rewards).sum(1, keepdim=True) / lengths.sum(1, keepdim=True).clamp(min=1)
         return (rewards - baseline).masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
-@says(
+@explained(
     why="each kind of reward is compared by itself, so that one which varies more does not drown the other.",
     formula="whiten(answer · z(correct) + format · z(well_formed)); z(reward) = (reward − mean) / (std + eps)",
 )
@@ -243,16 +244,14 @@ class StandardizedApart(Checked):
     def __str__(self) -> str:
         return f"{self.answer:g} z(answer) + {self.format:g} z(format), whitened"
 
-    def __call__(
-        self, rewards: Float[Tensor, "P G"], correct: Float[Tensor, "P G"], well_formed: Float[Tensor, "P G"]
-    ) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses, correct: Responses, well_formed: Responses) -> Responses:
         _check_group(rewards)
-        both = self.answer * standardized(correct, self.eps) + self.format * standardized(well_formed, self.eps)
+        weighted = self.answer * standardized(correct, self.eps) + self.format * standardized(well_formed, self.eps)
         equal = (all_equal(correct) & all_equal(well_formed)).unsqueeze(1)
-        return whiten(both, torch.ones_like(both, dtype=torch.bool)).masked_fill(equal, 0.0)
+        return whiten(weighted, torch.ones_like(weighted, dtype=torch.bool)).masked_fill(equal, 0.0)
 
 
-@says(
+@explained(
     why="most tokens are not decided but written down; a response is made by the few at which the policy hesitates.",
     formula="(reward − mean) / (std + eps) · one(old_entropy >= quantile(1 − share))",
 )
@@ -274,9 +273,7 @@ class ForkingTokens(Checked):
     def __str__(self) -> str:
         return f"(R − mean) / std of group, on the {self.share:.0%} of tokens with the highest entropy"
 
-    def __call__(
-        self, rewards: Float[Tensor, "P G"], mask: Bool[Tensor, "P G T"], old_entropy: Float[Tensor, "P G T"]
-    ) -> Float[Tensor, "P G T"]:
+    def __call__(self, rewards: Responses, mask: Mask, old_entropy: Tokens) -> Tokens:
         _check_group(rewards)
         highest = old_entropy.masked_fill(~mask, -1.0).flatten().sort(descending=True).values
         last = (
@@ -286,7 +283,7 @@ class ForkingTokens(Checked):
         return standardized(rewards, self.eps).unsqueeze(-1) * (mask & (old_entropy >= threshold))
 
 
-@says(
+@explained(
     why="every token is judged by itself, by a policy that knows better; no reward is needed.",
     formula="ref_logp − old_logp",
 )
@@ -303,13 +300,11 @@ class TeacherLogRatio:
     def __str__(self) -> str:
         return "log π_teacher − log π_old"
 
-    def __call__(
-        self, rewards: Float[Tensor, "P G"], old_logp: Float[Tensor, "P G T"], ref_logp: Float[Tensor, "P G T"]
-    ) -> Float[Tensor, "P G T"]:
+    def __call__(self, rewards: Responses, old_logp: Tokens, ref_logp: Tokens) -> Tokens:
         return -k1(old_logp, ref_logp)
 
 
-@says(
+@explained(
     why="a scale shared by the whole batch is steadier than a group's, and no prompt needs several responses.",
     formula="whiten(reward − beta · sum_to_come(old_logp − ref_logp))",
 )
@@ -325,18 +320,12 @@ class WhitenedReturn(Checked):
     def __str__(self) -> str:
         return f"R − {self.beta:g} · k1 to come, whitened"
 
-    def __call__(
-        self,
-        rewards: Float[Tensor, "P G"],
-        mask: Bool[Tensor, "P G T"],
-        old_logp: Float[Tensor, "P G T"],
-        ref_logp: Float[Tensor, "P G T"],
-    ) -> Float[Tensor, "P G T"]:
+    def __call__(self, rewards: Responses, mask: Mask, old_logp: Tokens, ref_logp: Tokens) -> Tokens:
         penalty = (self.beta * k1(old_logp, ref_logp)).masked_fill(~mask, 0.0)
         return whiten(rewards.unsqueeze(-1) - penalty.flip(-1).cumsum(-1).flip(-1), mask)
 
 
-@says(
+@explained(
     why="every step is praised or blamed by its own reward, so a wrong answer still credits the right steps before it.",
 )
 @dataclass(frozen=True)
@@ -365,7 +354,7 @@ class ProcessAdvantage(Checked):
         """A as text."""
         return f"{self.combine}_to_come(z); z = (step_reward − mean_of_steps) / (std_of_steps + eps)"
 
-    def __call__(self, rewards: Float[Tensor, "P G T"], step_ends: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+    def __call__(self, rewards: Tokens, step_ends: Mask) -> Tokens:
         _check_group(rewards)
         count = step_ends.sum((1, 2), keepdim=True)
         steps = rewards.masked_fill(~step_ends, 0.0)
@@ -382,7 +371,7 @@ class ProcessAdvantage(Checked):
 
 @dataclass(frozen=True)
 class PromptHistory:
-    """What is remembered of the rewards that each prompt ever earned; every tensor is [P], over prompts.
+    """Statistics of the rewards that each prompt ever earned; every tensor is [P], over prompts.
 
     visits: how often the prompt was sampled. mean, variance: over all its rewards, each visit weighing the same.
     lowest, highest: its extreme rewards, so that "all equal so far" is asked exactly.
@@ -394,7 +383,7 @@ class PromptHistory:
     lowest: Float[Tensor, " P"]
     highest: Float[Tensor, " P"]
 
-    def after(self, rewards: Float[Tensor, "P G"], ddof: int = 0) -> PromptHistory:
+    def add_visit(self, rewards: Responses, ddof: int = 0) -> PromptHistory:
         """Return the history with a visit that earned these rewards: mean and variance of all visits' rewards, pooled.
 
         ddof: of the visit's own variance, 0 for the population's, 1 for the unbiased one.
@@ -418,18 +407,20 @@ class PromptHistory:
         infinite = torch.full_like(zeros, float("inf"))
         return cls(zeros.long(), zeros, zeros.clone(), infinite, -infinite)
 
-    def take(self, index: Tensor) -> PromptHistory:
+    def index_select(self, index: Tensor) -> PromptHistory:
         """Return the history of the prompts at these indices."""
         return PromptHistory(**{name: value[index] for name, value in vars(self).items()})
 
-    def put(self, index: Tensor, part: PromptHistory) -> PromptHistory:
+    def index_put(self, index: Tensor, part: PromptHistory) -> PromptHistory:
         """Return this history with the prompts at these indices, each named once, replaced by `part`."""
         return PromptHistory(
             **{name: value.index_copy(0, index, getattr(part, name)) for name, value in vars(self).items()}
         )
 
 
-@says(why="a group whose rewards are all equal still learns, with weight 1/i, once its prompt's history has spread.")
+@explained(
+    why="a group whose rewards are all equal still learns, with weight 1/i, once its prompt's history has spread."
+)
 @dataclass(frozen=True)
 class SmoothStandardization(Checked):
     """DCPO's smooth advantage standardization (SAS), over the visits i = 1, 2, … of each prompt.
@@ -470,13 +461,11 @@ class SmoothStandardization(Checked):
             f"A_new = {new}; A_total = {total}"
         )
 
-    def __call__(
-        self, rewards: Float[Tensor, "P G"], history: PromptHistory | None = None
-    ) -> tuple[Float[Tensor, "P G"], PromptHistory]:
+    def __call__(self, rewards: Responses, history: PromptHistory | None = None) -> tuple[Responses, PromptHistory]:
         _check_group(rewards)
         never = PromptHistory.empty(rewards.shape[0], rewards.device)
-        this, total = (before.after(rewards, self.ddof) for before in (never, history or never))
-        new, old = self._standardize(rewards, this), self._standardize(rewards, total)
+        visit, total = (before.add_visit(rewards, self.ddof) for before in (never, history or never))
+        new, old = self._standardize(rewards, visit), self._standardize(rewards, total)
         share = 1 / total.visits.double().unsqueeze(1)
         smooth_new, smooth_total = (1 - share) * new + share * old, share * new + (1 - share) * old
         return torch.where(smooth_new.abs() < smooth_total.abs(), smooth_new, smooth_total).to(rewards.dtype), total

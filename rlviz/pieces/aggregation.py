@@ -15,22 +15,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import Mask, Scalar, Tokens
 
 
 def _responses(mask: Tensor) -> Tensor:
     return mask.any(-1).sum().clamp(min=1)
 
 
-@says(
+@explained(
     why="every response weighs the same, so a token of a long one weighs less than a token of a short one.",
     formula="1 / (B · length)",
 )
-def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+def sequence_mean(mask: Mask) -> Tokens:
     """Return the weights of the mean over responses of each response's own mean; length is |o_i|.
 
     Source: GRPO (arXiv 2402.03300) Eq. 3.
@@ -38,8 +38,8 @@ def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return sequence_sum(mask) / _responses(mask)
 
 
-@says(why="every token weighs the same, so long responses are neither diluted nor spared.", formula="1 / tokens")
-def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+@explained(why="every token weighs the same, so long responses are neither diluted nor spared.", formula="1 / tokens")
+def token_mean(mask: Mask) -> Tokens:
     """Return the weights of the mean over all tokens of the batch, of which there are Σ_i |o_i|.
 
     Source: DAPO (arXiv 2503.14476) Eq. 12, whose mean is over a group's tokens, then over prompts; every public
@@ -48,7 +48,7 @@ def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return mask.double() / mask.sum().clamp(min=1)
 
 
-@says(
+@explained(
     why="every token weighs the same from step to step, so no length of response is favoured.",
     formula="1 / (B · max_length)",
 )
@@ -65,15 +65,15 @@ class Constant(Checked):
     def __str__(self) -> str:
         return f"constant 1/{self.max_length}"
 
-    def __call__(self, mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+    def __call__(self, mask: Mask) -> Tokens:
         return mask.double() / (_responses(mask) * self.max_length)
 
 
-@says(
+@explained(
     why="advantages were standardized already, so responses are compared by them alone and not averaged once more.",
     formula="1 / length",
 )
-def sequence_sum(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+def sequence_sum(mask: Mask) -> Tokens:
     """Return the weights of the sum over responses of each response's own mean; length is |o_i|.
 
     Source: DCPO (arXiv 2509.02333) Eq. 8, "only token mean"; the authors' code takes a plain sum over tokens instead.
@@ -81,8 +81,6 @@ def sequence_sum(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return mask.double() / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
-def weighted_sum(
-    values: Float[Tensor, "P G T"], weights: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-) -> Float[Tensor, ""]:
+def weighted_sum(values: Tokens, weights: Tokens, mask: Mask) -> Scalar:
     """Return Σ weights · values over true mask entries; whatever stands on padding has no part and gets no gradient."""
     return (values.masked_fill(~mask, 0.0) * weights.to(values.dtype)).sum()

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import SameShape
 
-Limits = tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]
+Limits = tuple[SameShape, SameShape]
 
 
-@says(
+@explained(
     why="a ratio that has left the limits the good way earns no more gradient in this rollout.",
     formula="1 − eps_low, 1 + eps_high",
 )
@@ -32,12 +31,12 @@ class FixedBounds(Checked):
     def __str__(self) -> str:
         return f"1 − {self.eps_low:g} … 1 + {self.eps_high:g}"
 
-    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
+    def __call__(self, old_logp: SameShape) -> Limits:
         """Return lower and upper limits on the ratio, shaped like old_logp."""
         return torch.full_like(old_logp, 1 - self.eps_low), torch.full_like(old_logp, 1 + self.eps_high)
 
 
-@says(
+@explained(
     why="under fixed limits a token of probability .01 may move by .002 only; here its ratio may go much further.",
     formula=(
         "0.5 + 0.5 · sqrt(max(1 − 4 · eps_low / exp(old_logp), 0)), "
@@ -59,7 +58,7 @@ class DynamicBounds(Checked):
     def __str__(self) -> str:
         return f"dynamic {self.eps_low:g}/{self.eps_high:g}, ratio ≤ {self.max_ratio:g}"
 
-    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
+    def __call__(self, old_logp: SameShape) -> Limits:
         """Return lower and upper limits on the ratio, shaped like old_logp."""
         q = old_logp.exp()
         lower = 0.5 + 0.5 * (1 - 4 * self.eps_low / q).clamp(min=0).sqrt()
@@ -67,7 +66,7 @@ class DynamicBounds(Checked):
         return lower, upper
 
 
-@says(
+@explained(
     why="what counts is by how much a probability changes: a rare token's ratio is free, a common one's is tied.",
     formula="max(1 − delta / exp(old_logp), 0), 1 + delta / exp(old_logp)",
 )
@@ -85,13 +84,13 @@ class ChangeBounds(Checked):
     def __str__(self) -> str:
         return f"|p − q| ≤ {self.delta:g}"
 
-    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
+    def __call__(self, old_logp: SameShape) -> Limits:
         """Return lower and upper limits on the ratio, shaped like old_logp."""
         width = self.delta / old_logp.exp()
         return (1 - width).clamp(min=0), 1 + width
 
 
-@says(why="only a ratio that has grown too large is held back.", formula="0, max_ratio")
+@explained(why="only a ratio that has grown too large is held back.", formula="0, max_ratio")
 @dataclass(frozen=True)
 class UpperBound(Checked):
     """An upper limit alone, for every token. Raises ValueError unless max_ratio > 1.
@@ -104,12 +103,12 @@ class UpperBound(Checked):
     def __str__(self) -> str:
         return f"ratio ≤ {self.max_ratio:g}"
 
-    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
+    def __call__(self, old_logp: SameShape) -> Limits:
         """Return lower and upper limits on the ratio, shaped like old_logp."""
         return torch.zeros_like(old_logp), torch.full_like(old_logp, self.max_ratio)
 
 
-@says(why="something else holds the policy back, or nothing does.", formula="0, inf")
-def no_bounds(old_logp: Float[Tensor, "*n"]) -> Limits:
+@explained(why="something else holds the policy back, or nothing does.", formula="0, inf")
+def no_bounds(old_logp: SameShape) -> Limits:
     """Return limits that no ratio reaches."""
     return torch.zeros_like(old_logp), torch.full_like(old_logp, float("inf"))

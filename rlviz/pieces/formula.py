@@ -1,7 +1,7 @@
-"""A piece's formula: one text, read as a tree of names, numbers, operators and calls, and worked out with numbers.
+"""A piece's formula: a text, parsed to a tree of names, numbers, operators and calls, and evaluated with numbers.
 
-The text stands beside the piece (`rlviz.pieces.words.says`). From its tree follow the mathematics of `rlviz.formulas` and the
-inspector's lines with a token's numbers in them; the docstring quotes the text.
+The text stands beside the piece (`rlviz.pieces.words.explained`), and the docstring quotes it. The mathematics of
+`rlviz.formulas` and the inspector's lines with a token's numbers are made from its tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from small_models.checks import shown
 
@@ -25,13 +25,8 @@ Mark = Literal["", "all", "head"]
 PYTHON = str.maketrans({"·": "*", "−": "-", "²": "**2"})
 SIGNS: dict[type, str] = {ast.Gt: ">", ast.GtE: "≥", ast.Lt: "<", ast.LtE: "≤", ast.Eq: "="}
 COMPARE = {">": operator.gt, "≥": operator.ge, "<": operator.lt, "≤": operator.le, "=": operator.eq}
-ARGUMENTS = {
-    "sg": 1,
-    "abs": 1,
-    "sqrt": 1,
-    "groups_with": 1,
-    "choose": 2,
-}  # of functions that are written without their name
+# functions that are written without their name → number of arguments
+ARGUMENTS = {"sg": 1, "abs": 1, "sqrt": 1, "groups_with": 1, "choose": 2}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
@@ -46,20 +41,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-@runtime_checkable
-class Written(Protocol):
-    """A piece whose formula is there as text."""
-
-    formula: str
-
-
 @dataclass(frozen=True)
 class Node:
     """A part of a formula.
 
-    op: what it is: "name", "number", "call", "+", "·", "/", "^", "−" (of one part), "if", "is" (a comparison), "or", or "list".
-    text: of a name, a number, a function, the signs of a comparison. value: of a number or a parameter, or the piece that a call
-    stands for. slot: where it comes from. mark: what of it differs from the tree that it was compared with.
+    op: "name", "number", "call", "+", "·", "/", "^", "−" (of one part), "if", "is" (a comparison), "or", or "list". text: of a
+    name, a number, a function, the signs of a comparison. value: of a number or a parameter, or the piece that a call stands for.
+    slot: the slot of its piece. mark: "all" where the node differs from the tree that it was compared with, "head" where it does
+    without its parts.
     """
 
     op: str
@@ -70,13 +59,13 @@ class Node:
     mark: Mark = field(default="", compare=False)
 
     def walk(self) -> Iterator[Node]:
-        """Return it and all below it, from left to right."""
+        """Yield the node and all nodes below it, from left to right."""
         yield self
         for part in self.parts:
             yield from part.walk()
 
     def evaluate(self, numbers: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] = FUNCTIONS) -> Any:
-        """Return what it comes to, for numbers or tensors by name. Raises KeyError for a name or a function that is not there."""
+        """Return the value of the node, for numbers or tensors by name. Raises KeyError for an unknown name or function."""
         parts = [part.evaluate(numbers, functions) for part in self.parts]
         match self.op:
             case "name":
@@ -102,61 +91,62 @@ class Node:
 
 
 def chain(op: str, parts: Iterable[Node], slot: str = "") -> Node:
-    """Return the sum, or the product, of these parts, those that are one themselves taken apart; of one part that itself."""
+    """Return the sum, or the product, of these parts, flattened; a single part as it is."""
     flat = tuple(inner for part in parts for inner in terms_of(part, op))
     return flat[0] if len(flat) == 1 else Node(op, flat, slot=slot)
 
 
 def terms_of(node: Node, op: str) -> tuple[Node, ...]:
-    """Return the terms of a sum, the factors of a product; of another node itself."""
+    """Return the terms of a sum, the factors of a product; another node as a single term."""
     return node.parts if node.op == op else (node,)
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula. main: what it comes to, of bounds a list of two. defined: (left, right) of what stands behind semicolons."""
+    """A formula. main: its value, of bounds a list of two. defined: (left, right) of each definition behind a semicolon."""
 
     main: Node
     defined: tuple[tuple[Node, Node], ...] = ()
 
 
-def read(text: str, pieces: Mapping[str, Any] | None = None, put: Mapping[str, Node] | None = None) -> Formula:
-    """Return a text as a formula. Raises ValueError for what is none.
+def parse_formula(
+    text: str, pieces: Mapping[str, Any] | None = None, replacements: Mapping[str, Node] | None = None
+) -> Formula:
+    """Return a text as a formula. Raises ValueError for a text that is none.
 
-    pieces: by the names under which the text calls them; the formula of one stands in place of its call. put: what stands in
-    place of names.
+    pieces: by the names under which the text calls them; a call of one is replaced by its formula. replacements: name → node that
+    replaces it.
     """
     main, *clauses = text.split(";")
-    reader = _Reader(pieces or {}, put or {})
+    parser = _Parser(pieces or {}, replacements or {})
     try:
-        whole = reader.parse(main)
-        own = []
+        result, definitions = parser.parse(main), []
         for clause in clauses:
             left, _, right = clause.partition(" = ")
-            own.append((_Reader({}, {}).parse(left), reader.parse(right)))
+            definitions.append((_Parser({}, {}).parse(left), parser.parse(right)))
     except RecursionError as error:
         raise ValueError(f"formula must have fewer terms; got {len(text)} characters") from error
-    return Formula(whole, (*own, *reader.defined))
+    return Formula(result, (*definitions, *parser.defined))
 
 
 def formula_of(piece: Any, *arguments: Node) -> Formula | None:
-    """Return a piece's formula, with these arguments in its call; None where it has none, or one that cannot be read."""
-    if not isinstance(piece, Written):
+    """Return a piece's formula, with these arguments in its call; None where it has none, or one that cannot be parsed."""
+    if not isinstance(text := getattr(piece, "formula", None), str):
         return None
+    # The text may call the piece's parameters, and functions beside it in its module.
     home = piece if hasattr(piece, "__qualname__") else type(piece)
     module = vars(sys.modules[home.__module__]) if home.__module__ in sys.modules else {}
-    beside = {name: one for name, one in module.items() if one is not home and one is not piece}
+    beside = {name: value for name, value in module.items() if value is not home and value is not piece}
     parameters: dict[str, Any] = {f.name: getattr(piece, f.name) for f in fields(piece)} if is_dataclass(piece) else {}
-    called: Any = piece
-    put = dict(zip(inspect.signature(called).parameters, arguments, strict=False)) if arguments else {}
+    replacements = dict(zip(inspect.signature(piece).parameters, arguments, strict=False)) if arguments else {}
     try:
-        return read(str(piece.formula), ChainMap(parameters, beside), put)
+        return parse_formula(text, ChainMap(parameters, beside), replacements)
     except ValueError:
         return None
 
 
 def call_of_name(piece: Any, arguments: Sequence[Node], slot: str = "") -> Node:
-    """Return the call of a piece by its name, which stands where no formula of it can be read."""
+    """Return the call of a piece by its name, for a piece without a formula."""
     return Node("call", tuple(arguments), function_name(piece), piece, slot)
 
 
@@ -166,11 +156,11 @@ def function_name(piece: Any) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name if name.isidentifier() else "own_rule"
 
 
-class _Reader:
-    """Reads the clauses of one formula. defined: what the formulas of pieces that it calls define."""
+class _Parser:
+    """Parses the clauses of one formula. defined: definitions in the formulas of the pieces that it calls."""
 
-    def __init__(self, pieces: Mapping[str, Any], put: Mapping[str, Node]) -> None:
-        self.pieces, self.put = pieces, put
+    def __init__(self, pieces: Mapping[str, Any], replacements: Mapping[str, Node]) -> None:
+        self.pieces, self.replacements = pieces, replacements
         self.defined: list[tuple[Node, Node]] = []
 
     def parse(self, text: str) -> Node:
@@ -178,47 +168,39 @@ class _Reader:
             tree = ast.parse(" ".join(text.translate(PYTHON).split()), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: brackets without end
             raise ValueError(f"formula must be an expression, such as ratio · advantages; got {shown(text)}") from error
-        return self.node(tree)
+        return self.convert(tree)
 
-    def node(self, node: ast.expr) -> Node:
-        match node:
+    def convert(self, tree: ast.expr) -> Node:
+        match tree:
             case ast.Name(id=name):
-                return self.put.get(name, Node("name", text=name))
+                return self.replacements.get(name, Node("name", text=name))
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 return Node("number", text=f"{number:g}", value=number)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
-                return Node("−", (self.node(inner),))
-            case ast.BinOp(left=left, op=op, right=right):
-                return self.binary(op, self.node(left), self.node(right))
+                return Node("−", (self.convert(inner),))
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return chain("+", (self.convert(left), self.convert(right)))
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return chain("+", (self.convert(left), Node("−", (self.convert(right),))))
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return chain("·", (self.convert(left), self.convert(right)))
+            case ast.BinOp(left=left, op=ast.Div() | ast.Pow() as op, right=right):
+                return Node("/" if isinstance(op, ast.Div) else "^", (self.convert(left), self.convert(right)))
             case ast.IfExp(test=test, body=body, orelse=other):
-                return Node("if", tuple(map(self.node, (body, test, other))))
+                return Node("if", tuple(map(self.convert, (body, test, other))))
             case ast.BoolOp(op=ast.Or(), values=parts):
-                return Node("or", tuple(map(self.node, parts)))
+                return Node("or", tuple(map(self.convert, parts)))
             case ast.Compare(left=left, ops=ops, comparators=parts) if all(type(op) in SIGNS for op in ops):
-                return Node("is", tuple(map(self.node, (left, *parts))), " ".join(SIGNS[type(op)] for op in ops))
+                return Node("is", tuple(map(self.convert, (left, *parts))), " ".join(SIGNS[type(op)] for op in ops))
             case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]):
-                return self.call(name, tuple(map(self.node, parts)))
+                return self.convert_call(name, tuple(map(self.convert, parts)))
             case ast.Tuple(elts=parts):
-                return Node("list", tuple(map(self.node, parts)))
+                return Node("list", tuple(map(self.convert, parts)))
         raise ValueError(
-            f"formula must be made of names, numbers, + − · /, comparisons and calls; got {shown(ast.unparse(node))}"
+            f"formula must be made of names, numbers, + − · / **, comparisons and calls; got {shown(ast.unparse(tree))}"
         )
 
-    def binary(self, op: ast.operator, left: Node, right: Node) -> Node:
-        match op:
-            case ast.Add():
-                return chain("+", (left, right))
-            case ast.Sub():
-                return chain("+", (left, Node("−", (right,))))
-            case ast.Mult():
-                return chain("·", (left, right))
-            case ast.Div():
-                return Node("/", (left, right))
-            case ast.Pow():
-                return Node("^", (left, right))
-        raise ValueError(f"formula must be made with + − · / and **; got {type(op).__name__}")
-
-    def call(self, name: str, arguments: tuple[Node, ...]) -> Node:
+    def convert_call(self, name: str, arguments: tuple[Node, ...]) -> Node:
         if len(arguments) != ARGUMENTS.get(name, len(arguments)):
             raise ValueError(f"formula must give {name} {ARGUMENTS[name]} arguments; got {len(arguments)}")
         if not callable(piece := self.pieces.get(name)):
@@ -226,5 +208,5 @@ class _Reader:
         if (inner := formula_of(piece, *arguments)) is not None:
             self.defined += inner.defined
             return inner.main
-        # a function beside it that has no formula, such as whiten, is what the text calls so
+        # a function without a formula, such as whiten, has the name by which the text calls it
         return Node("call", arguments, name) if function_name(piece) == name else call_of_name(piece, arguments)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import Mask, SameShape, SameShapeMask, Tokens
 
 
-def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1e-8) -> Float[Tensor, "*n"]:
+def whiten(values: SameShape, mask: SameShapeMask, eps: float = 1e-8) -> SameShape:
     """Return (values − mean) / √(variance + eps) over true mask entries, 0 elsewhere; all 0 when the values are all equal.
 
     The variance is the unbiased one, and eps verl's 1e-8.
@@ -26,7 +25,7 @@ def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1
     return (centred / (variance + eps).sqrt()).masked_fill(highest <= lowest, 0.0)
 
 
-@says(why="a critic judges every token; lam trades its bias against the variance of the sampled return.")
+@explained(why="a critic judges every token; lam trades its bias against the variance of the sampled return.")
 @dataclass(frozen=True)
 class GAE(Checked):
     """Generalised advantage estimation, backwards over the tokens that the policy produced.
@@ -52,12 +51,10 @@ class GAE(Checked):
     @property
     def formula(self) -> str:
         """A as text."""
-        whole = "whiten(A_raw); A_raw" if self.whiten else "A_raw; A_raw"
-        return f"{whole} = td_error + gamma · lam · next_A_raw; td_error = token_reward + gamma · next_value − value"
+        result = "whiten(A_raw); A_raw" if self.whiten else "A_raw; A_raw"
+        return f"{result} = td_error + gamma · lam · next_A_raw; td_error = token_reward + gamma · next_value − value"
 
-    def __call__(
-        self, rewards: Float[Tensor, "P G T"], values: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-    ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:
+    def __call__(self, rewards: Tokens, values: Tokens, mask: Mask) -> tuple[Tokens, Tokens]:
         next_value = next_advantage = torch.zeros_like(values[..., 0])
         columns = []
         for t in reversed(range(values.shape[-1])):

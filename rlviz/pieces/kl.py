@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import Mask, SameShape, Tokens
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
 NO_KL = "kl=None leaves the KL term out"
 
 
-@says(formula="logp − ref_logp")
-def k1(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+@explained(formula="logp − ref_logp")
+def k1(logp: SameShape, ref_logp: SameShape) -> SameShape:
     """Return k1: its mean is the KL, single values are noisy and may be negative.
 
     Source: Schulman, "Approximating KL divergence" (2020).
@@ -29,8 +29,8 @@ def k1(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
     return logp - ref_logp
 
 
-@says(formula="(ref_logp − logp) · (ref_logp − logp) / 2")
-def k2(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+@explained(formula="(ref_logp − logp) · (ref_logp − logp) / 2")
+def k2(logp: SameShape, ref_logp: SameShape) -> SameShape:
     """Return k2: biased as a value, its expected gradient is the KL's.
 
     Source: Schulman, "Approximating KL divergence" (2020).
@@ -38,8 +38,8 @@ def k2(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
     return (ref_logp - logp).square() / 2
 
 
-@says(formula="exp(ref_logp − logp) − (ref_logp − logp) − 1")
-def k3(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+@explained(formula="exp(ref_logp − logp) − (ref_logp − logp) − 1")
+def k3(logp: SameShape, ref_logp: SameShape) -> SameShape:
     """Return k3: never negative, its mean is the KL, its gradient is not.
 
     Source: GRPO (arXiv 2402.03300) Eq. 4; Schulman, "Approximating KL divergence" (2020).
@@ -48,7 +48,7 @@ def k3(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
     return torch.expm1(x) - x
 
 
-@says(formula="gradient(logp, ref_logp) − sg(gradient(logp, ref_logp)) + sg(value(logp, ref_logp))")
+@explained(formula="gradient(logp, ref_logp) − sg(gradient(logp, ref_logp)) + sg(value(logp, ref_logp))")
 @dataclass(frozen=True)
 class StraightThrough:
     """The value of one estimator with the gradient of another."""
@@ -56,13 +56,13 @@ class StraightThrough:
     value: Estimator
     gradient: Estimator
 
-    def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    def __call__(self, logp: SameShape, ref_logp: SameShape) -> SameShape:
         slope = self.gradient(logp, ref_logp)
         return slope - slope.detach() + self.value(logp, ref_logp).detach()
 
 
-@says(formula="k2(logp, ref_logp) − sg(k2(logp, ref_logp)) + sg(k3(logp, ref_logp))")
-def k3_plus(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+@explained(formula="k2(logp, ref_logp) − sg(k2(logp, ref_logp)) + sg(k3(logp, ref_logp))")
+def k3_plus(logp: SameShape, ref_logp: SameShape) -> SameShape:
     """Return k3 with the gradient of k2: low variance as a value, right as an expected gradient. Source: verl's k3+."""
     return StraightThrough(value=k3, gradient=k2)(logp, ref_logp)
 
@@ -71,7 +71,7 @@ def _name(estimator: Estimator) -> str:
     return getattr(estimator, "__name__", str(estimator)).replace("_plus", "+")
 
 
-@says(
+@explained(
     why="a leash to the reference policy, with a gradient of its own on every token.",
     formula="beta · estimator(logp, ref_logp)",
 )
@@ -89,11 +89,11 @@ class KLInLoss(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the loss"
 
-    def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    def __call__(self, logp: SameShape, ref_logp: SameShape) -> SameShape:
         return self.beta * self.estimator(logp, ref_logp)
 
 
-@says(
+@explained(
     why="a leash to a teacher in the place of the reference: it judges each token, and the reward the whole response."
 )
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class KLToTeacher(KLInLoss):
         return f"{self.beta:g} · {_name(self.estimator)} to teacher, in the loss"
 
 
-@says(
+@explained(
     why="the leash to the reference policy, weighted by the ratio, so that its expected gradient is that of the KL.",
     formula="beta · ratio · estimator(logp, ref_logp)",
 )
@@ -134,13 +134,11 @@ class UnbiasedKL(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · ratio · {_name(self.estimator)} to reference, in the loss"
 
-    def __call__(
-        self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"], ratio: Float[Tensor, "*n"]
-    ) -> Float[Tensor, "*n"]:
+    def __call__(self, logp: SameShape, ref_logp: SameShape, ratio: SameShape) -> SameShape:
         return self.beta * ratio * self.estimator(logp, ref_logp)
 
 
-@says(
+@explained(
     why="a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.",
     formula="beta · estimator(old_logp, ref_logp)",
 )
@@ -159,13 +157,11 @@ class KLInReward(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the reward"
 
-    def __call__(
-        self, old_logp: Float[Tensor, "P G T"], ref_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-    ) -> Float[Tensor, "P G T"]:
+    def __call__(self, old_logp: Tokens, ref_logp: Tokens, mask: Mask) -> Tokens:
         return (self.beta * self.estimator(old_logp, ref_logp)).masked_fill(~mask, 0.0)
 
 
-@says(
+@explained(
     why="instead of a clip, a penalty keeps the policy near the one that sampled; there is no limit to hit.",
     formula="beta · estimator(old_logp, logp)",
 )
@@ -184,11 +180,11 @@ class KLToOld(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to old policy, in the loss"
 
-    def __call__(self, logp: Float[Tensor, "*n"], old_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    def __call__(self, logp: SameShape, old_logp: SameShape) -> SameShape:
         return self.beta * self.estimator(old_logp, logp)
 
 
-@says(
+@explained(
     why="nobody knows the right beta in advance; the KL aimed at is easier to say.",
     formula="beta / 2 if kl < target / 1.5 else (2 · beta if kl > 1.5 · target else beta)",
 )
@@ -212,7 +208,7 @@ class AdaptivePenalty(Checked):
         return beta * 2 if kl > 1.5 * self.target else beta
 
 
-@says(
+@explained(
     why="beta moves in proportion to the miss, and slowly.",
     formula="beta · (1 + clip(kl / target − 1, −0.2, 0.2) · count / horizon)",
 )

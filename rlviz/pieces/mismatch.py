@@ -14,25 +14,23 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, MeanScaled
 from rlviz.pieces.ratios import token_ratio
-from rlviz.pieces.words import label, says
+from rlviz.pieces.words import explained, label
 from rlviz.ranges import Checked, within
+from rlviz.types import Mask, Responses, Tokens
 
 Weight = Callable[[Tensor, Tensor, Tensor], Tensor]
 Unweighted = GroupAdvantage | LeaveOneOut | MeanScaled
 
 
-@says(
+@explained(
     why="the exact weight of a whole response; it is unbiased, and its variance grows with the length.",
     formula="exp(sum(old_logp − sampler_logp))",
 )
-def sequence_weight(
-    old_logp: Float[Tensor, "P G T"], sampler_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-) -> Float[Tensor, "P G T"]:
+def sequence_weight(old_logp: Tokens, sampler_logp: Tokens, mask: Mask) -> Tokens:
     """Return the weight of a response on each of its tokens, and 1 on padding; GSPO takes a root of it.
 
     A weight that its type cannot hold is infinite.
@@ -42,17 +40,13 @@ def sequence_weight(
 
 
 def capped_weight(
-    old_logp: Float[Tensor, "P G T"],
-    sampler_logp: Float[Tensor, "P G T"],
-    mask: Bool[Tensor, "P G T"],
-    cap: float | Tensor = 2.0,
-    ratio: Weight = token_ratio,
-) -> Float[Tensor, "P G T"]:
+    old_logp: Tokens, sampler_logp: Tokens, mask: Mask, cap: float | Tensor = 2.0, ratio: Weight = token_ratio
+) -> Tokens:
     """Return min(w, cap), w = ratio(old_logp, sampler_logp, mask); see `TruncatedWeight`."""
     return ratio(old_logp, sampler_logp, mask).clamp(max=cap)
 
 
-@says(
+@explained(
     why="a token that the trainer finds likelier than the sampler did counts more, but never more than cap times.",
     formula="advantage(rewards) · min(ratio(old_logp, sampler_logp, mask), cap)",
 )
@@ -73,18 +67,12 @@ class TruncatedWeight(Checked):
     def __str__(self) -> str:
         return f"({self.advantage}) · min(w, {self.cap:g}), w = {label(self.ratio)}"
 
-    def __call__(
-        self,
-        rewards: Float[Tensor, "P G"],
-        mask: Bool[Tensor, "P G T"],
-        old_logp: Float[Tensor, "P G T"],
-        sampler_logp: Float[Tensor, "P G T"],
-    ) -> Float[Tensor, "P G T"]:
+    def __call__(self, rewards: Responses, mask: Mask, old_logp: Tokens, sampler_logp: Tokens) -> Tokens:
         weight = capped_weight(old_logp, sampler_logp, mask, self.cap, self.ratio)
         return self.advantage(rewards).unsqueeze(-1) * weight
 
 
-@says(
+@explained(
     why="a token on which the two engines disagree too much, either way, is left out.",
     formula="advantage(rewards) · (w if lowest <= w <= highest else 0); w = ratio(old_logp, sampler_logp, mask)",
 )
@@ -112,19 +100,13 @@ class MaskedWeight(Checked):
     def __str__(self) -> str:
         return f"({self.advantage}) · w in {self.lowest:g} … {self.highest:g}, else 0, w = {label(self.ratio)}"
 
-    def __call__(
-        self,
-        rewards: Float[Tensor, "P G"],
-        mask: Bool[Tensor, "P G T"],
-        old_logp: Float[Tensor, "P G T"],
-        sampler_logp: Float[Tensor, "P G T"],
-    ) -> Float[Tensor, "P G T"]:
+    def __call__(self, rewards: Responses, mask: Mask, old_logp: Tokens, sampler_logp: Tokens) -> Tokens:
         weight = self.ratio(old_logp, sampler_logp, mask)
-        kept = (weight >= self.lowest) & (weight <= self.highest)
-        return self.advantage(rewards).unsqueeze(-1) * torch.where(kept, weight, 0.0)
+        inside = (weight >= self.lowest) & (weight <= self.highest)
+        return self.advantage(rewards).unsqueeze(-1) * torch.where(inside, weight, 0.0)
 
 
-@says(
+@explained(
     why="the weight corrects for who sampled, and the ratio, to the policy before the updates, is left to hold it near.",
     formula="advantage(rewards) · ratio(old_logp, sampler_logp, mask)",
 )
@@ -144,11 +126,5 @@ class FullWeight(Checked):
     def __str__(self) -> str:
         return f"({self.advantage}) · w = {label(self.ratio)}"
 
-    def __call__(
-        self,
-        rewards: Float[Tensor, "P G"],
-        mask: Bool[Tensor, "P G T"],
-        old_logp: Float[Tensor, "P G T"],
-        sampler_logp: Float[Tensor, "P G T"],
-    ) -> Float[Tensor, "P G T"]:
+    def __call__(self, rewards: Responses, mask: Mask, old_logp: Tokens, sampler_logp: Tokens) -> Tokens:
         return self.advantage(rewards).unsqueeze(-1) * self.ratio(old_logp, sampler_logp, mask)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
-from torch import Tensor
-
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import Tokens
 
 
-@says(
+@explained(
     why="what a tool answers is a target, too: responses without a reward also say how the environment answers.",
     formula="−observation_weight · logp",
 )
@@ -33,5 +31,5 @@ class ObservationCrossEntropy(Checked):
     def __str__(self) -> str:
         return f"{self.observation_weight:g} · cross-entropy of observations"
 
-    def __call__(self, logp: Float[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+    def __call__(self, logp: Tokens) -> Tokens:
         return -self.observation_weight * logp

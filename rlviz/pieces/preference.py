@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import PerPair
 
 
 def response_logp(logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]) -> Float[Tensor, "*n"]:
@@ -18,16 +19,16 @@ def response_logp(logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]) -> Fl
     return logp.masked_fill(~mask, 0.0).sum(-1)
 
 
-@says(formula="−log(sigmoid(chosen − rejected))")
-def bradley_terry(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Return how surprising the preference is, given two scores, in nats.
+@explained(formula="−log(sigmoid(chosen − rejected))")
+def bradley_terry(chosen: PerPair, rejected: PerPair) -> PerPair:
+    """Return the negative log-likelihood of the preference, given two scores, in nats.
 
     Source: Bradley & Terry (1952); reward models in InstructGPT (arXiv 2203.02155) Eq. 1.
     """
     return -logsigmoid(chosen - rejected)
 
 
-@says(
+@explained(
     why="the policy is its own reward model; beta is the leash to the reference, which needs no KL term.",
     formula="beta · (logp − ref_logp)",
 )
@@ -44,28 +45,26 @@ class ImplicitReward(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · log(π/π_ref) of the response"
 
-    def __call__(self, logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    def __call__(self, logp: PerPair, ref_logp: PerPair) -> PerPair:
         return self.beta * (logp - ref_logp)
 
 
-@says(
+@explained(
     why="the policy's own log-probability against the reference's, in nats; how far it should go is the pair loss's to say.",
     formula="logp − ref_logp",
 )
-def log_ratio(logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+def log_ratio(logp: PerPair, ref_logp: PerPair) -> PerPair:
     """Return the log-ratio of whole responses, nats. Source: IPO (arXiv 2310.12036) Eq. 17."""
     return logp - ref_logp
 
 
-@says(formula="(logp − ref_logp) / lengths")
-def mean_log_ratio(
-    logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]
-) -> Float[Tensor, " N"]:
+@explained(formula="(logp − ref_logp) / lengths")
+def mean_log_ratio(logp: PerPair, ref_logp: PerPair, lengths: Int[Tensor, " N"]) -> PerPair:
     """Return the log-ratio, nats per token: TRL's IPO, which says that the paper's authors did so too."""
     return (logp - ref_logp) / lengths
 
 
-@says(
+@explained(
     why="what is compared is what generates: the mean log-probability of a token, so no reference and no prize for length.",
     formula="beta · logp / lengths",
 )
@@ -82,15 +81,15 @@ class LengthNormalized(Checked):
     def __str__(self) -> str:
         return f"{self.beta:g} · mean log π of a token"
 
-    def __call__(self, logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    def __call__(self, logp: PerPair, lengths: Int[Tensor, " N"]) -> PerPair:
         return self.beta * logp / lengths
 
 
-@says(
+@explained(
     why="odds grow without end as a probability nears 1, so the contrast is mild where both responses are likely.",
     formula="log(p / (1 − p)); p = exp(logp / lengths)",
 )
-def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+def log_odds(logp: PerPair, lengths: Int[Tensor, " N"]) -> PerPair:
     """Return the log-odds of p, the geometric mean of the probabilities of a response's tokens.
 
     A type tells no p nearer to 1 than its eps; there the odds are 1 / eps, and have no gradient.
@@ -100,7 +99,7 @@ def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Ten
     return mean - torch.log(-torch.expm1(mean))
 
 
-@says(why="the better a pair is ordered already, the less it pulls.")
+@explained(why="the better a pair is ordered already, the less it pulls.")
 @dataclass(frozen=True)
 class SigmoidPreference(Checked):
     """`bradley_terry` of two implicit rewards; with label_smoothing ε, (1 − ε) of it and ε of the flipped pair's.
@@ -124,12 +123,12 @@ class SigmoidPreference(Checked):
             return "bradley_terry(chosen, rejected)"
         return "(1 − label_smoothing) · bradley_terry(chosen, rejected) + label_smoothing · bradley_terry(rejected, chosen)"
 
-    def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    def __call__(self, chosen: PerPair, rejected: PerPair) -> PerPair:
         straight, flipped = bradley_terry(chosen, rejected), bradley_terry(rejected, chosen)
         return (1 - self.label_smoothing) * straight + self.label_smoothing * flipped
 
 
-@says(
+@explained(
     why="the chosen response is imitated as well, so no reference has to hold the policy.",
     formula="chosen_nll − weight · log(sigmoid(chosen − rejected))",
 )
@@ -146,13 +145,11 @@ class OddsRatioPreference(Checked):
     def __str__(self) -> str:
         return f"NLL of the chosen − {self.weight:g} · log σ(margin)"
 
-    def __call__(
-        self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"], chosen_nll: Float[Tensor, " N"]
-    ) -> Float[Tensor, " N"]:
+    def __call__(self, chosen: PerPair, rejected: PerPair, chosen_nll: PerPair) -> PerPair:
         return chosen_nll + self.weight * bradley_terry(chosen, rejected)
 
 
-@says(
+@explained(
     why="a pair counts as ordered only from a distance on.",
     formula="−log(sigmoid(chosen − rejected − gamma))",
 )
@@ -169,11 +166,11 @@ class MarginPreference(Checked):
     def __str__(self) -> str:
         return f"−log σ(margin − {self.gamma:g})"
 
-    def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    def __call__(self, chosen: PerPair, rejected: PerPair) -> PerPair:
         return bradley_terry(chosen, rejected + self.gamma)
 
 
-@says(
+@explained(
     why="the margin has a goal: a pair that is told apart further is pulled back, so preferences without noise do no harm.",
     formula="(chosen − rejected − 1 / (2 · beta))²",
 )
@@ -190,11 +187,11 @@ class SquaredPreference(Checked):
     def __str__(self) -> str:
         return f"(margin − {1 / (2 * self.beta):g})²"
 
-    def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    def __call__(self, chosen: PerPair, rejected: PerPair) -> PerPair:
         return (chosen - rejected - 1 / (2 * self.beta)).square()
 
 
-@says(why="the contrast to the sigmoid: every pair pulls for ever, ordered or not.", formula="rejected − chosen")
-def linear_preference(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+@explained(why="the contrast to the sigmoid: every pair pulls for ever, ordered or not.", formula="rejected − chosen")
+def linear_preference(chosen: PerPair, rejected: PerPair) -> PerPair:
     """Return the loss of two implicit rewards whose gradient is constant and never stops."""
     return rejected - chosen

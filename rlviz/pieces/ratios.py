@@ -1,20 +1,16 @@
-"""Importance ratios: how much likelier the new policy makes what the old one sampled. (logp, old_logp, mask) → ratio."""
+"""Importance ratios π_θ / π_old of sampled tokens and responses. (logp, old_logp, mask) → ratio."""
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
-from torch import Tensor
-
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
+from rlviz.types import Mask, Tokens
 
 
-@says(
+@explained(
     why="each token is weighed by its own change of probability; one sample a token, so it is noisy on long responses.",
     formula="exp(logp − old_logp)",
 )
-def token_ratio(
-    logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-) -> Float[Tensor, "P G T"]:
+def token_ratio(logp: Tokens, old_logp: Tokens, mask: Mask) -> Tokens:
     """Return the ratio of each token, and 1 on padding.
 
     Source: PPO (arXiv 1707.06347) §3, per token as in GRPO (2402.03300) Eq. 3.
@@ -22,17 +18,12 @@ def token_ratio(
     return (logp - old_logp).masked_fill(~mask, 0.0).exp()
 
 
-@says(
+@explained(
     why="one ratio from the engine that sampled to the policy now: a clip then cuts tokens for what the engines differ in, too.",
     formula="exp(logp − sampler_logp)",
 )
-def ratio_to_sampler(
-    logp: Float[Tensor, "P G T"],
-    old_logp: Float[Tensor, "P G T"],
-    mask: Bool[Tensor, "P G T"],
-    sampler_logp: Float[Tensor, "P G T"],
-) -> Float[Tensor, "P G T"]:
-    """Return the ratio of each token to what sampled it, and 1 on padding.
+def ratio_to_sampler(logp: Tokens, old_logp: Tokens, mask: Mask, sampler_logp: Tokens) -> Tokens:
+    """Return the ratio of each token to the policy that sampled it, and 1 on padding.
 
     Where the trainer's old policy sampled it is `token_ratio`. verl calls it bypass mode; decoupled PPO (arXiv 2505.24298) is
     measured against it.
@@ -40,13 +31,11 @@ def ratio_to_sampler(
     return token_ratio(logp, sampler_logp, mask)
 
 
-@says(
+@explained(
     why="the reward belongs to the whole response, so the ratio does too; the mean over tokens tames its variance.",
     formula="exp(mean_log_ratio)",
 )
-def sequence_ratio(
-    logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-) -> Float[Tensor, "P G T"]:
+def sequence_ratio(logp: Tokens, old_logp: Tokens, mask: Mask) -> Tokens:
     """Return the geometric mean of a response's token ratios on each of its tokens, and 1 on padding.
 
     mean_log_ratio is 1/|o_i| Σ_t (logp − old_logp). Without the root 1/|o_i| its scale would explode with length.
@@ -57,16 +46,14 @@ def sequence_ratio(
     return mean.exp().expand_as(log_ratio).masked_fill(~mask, 1.0)
 
 
-@says(
+@explained(
     why="the response's ratio decides what is clipped, while each token may have an advantage of its own.",
     formula="sg(exp(mean_log_ratio)) · exp(logp − sg(logp))",
 )
-def sequence_token_ratio(
-    logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
-) -> Float[Tensor, "P G T"]:
+def sequence_token_ratio(logp: Tokens, old_logp: Tokens, mask: Mask) -> Tokens:
     """Return the value of `sequence_ratio` with the gradient of the token's own logp.
 
     Source: GSPO-token (arXiv 2507.18071) Eq. 14; sg stops the gradient.
     """
-    own = (logp - logp.detach()).masked_fill(~mask, 0.0).exp()
-    return sequence_ratio(logp, old_logp, mask).detach() * own
+    straight_through = (logp - logp.detach()).masked_fill(~mask, 0.0).exp()
+    return sequence_ratio(logp, old_logp, mask).detach() * straight_through

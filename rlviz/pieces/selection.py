@@ -16,8 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rlviz.pieces.advantages import all_equal
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import Responses
 
 
 def _uses_all(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
@@ -33,24 +34,24 @@ def _uses_informative(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]
 def _uses_informative_again(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
     """Return P / N for each of the N informative groups and 0 for the others, or 1 for all where there is no informative one."""
     informative = _uses_informative(rewards)
-    found = informative.sum(-1, keepdim=True)
-    return torch.where(found > 0, informative * rewards.shape[-2] / found.clamp(min=1), 1.0)
+    count = informative.sum(-1, keepdim=True)
+    return torch.where(count > 0, informative * rewards.shape[-2] / count.clamp(min=1), 1.0)
 
 
-@says(
+@explained(
     why="no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.",
     formula="all_groups",
 )
-def keep_all(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
+def keep_all(rewards: Responses) -> Int[Tensor, " N"]:
     """Return every group once."""
     return torch.arange(len(rewards), device=rewards.device)
 
 
-@says(
+@explained(
     why="all right or all wrong means advantage 0, which would only dilute the mean.",
     formula="groups_with(max_reward > min_reward)",
 )
-def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
+def drop_all_equal(rewards: Responses) -> Int[Tensor, " N"]:
     """Return the informative groups: those whose rewards are not all equal.
 
     Source: DAPO (arXiv 2503.14476) Eq. 11, without its further prompts: see `DynamicSampling`.
@@ -58,7 +59,7 @@ def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     return (~all_equal(rewards)).nonzero().squeeze(1)
 
 
-@says(
+@explained(
     why="an all-equal group would only dilute the mean, and dropping it alone would leave the batch small.",
     formula="sampled_until_P(groups_with(max_reward > min_reward), max_rounds)",
 )
@@ -78,15 +79,15 @@ class DynamicSampling(Checked):
     def __str__(self) -> str:
         return f"dynamic sampling, up to {self.max_rounds} × P"
 
-    def __call__(self, rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
+    def __call__(self, rewards: Responses) -> Int[Tensor, " N"]:
         return drop_all_equal(rewards)
 
 
-@says(
+@explained(
     why="the batch stays full without a single further rollout; the price is that some groups count twice.",
     formula="repeated_to_P(groups_with(max_reward > min_reward))",
 )
-def duplicate_informative(rewards: Float[Tensor, "P G"], generator: torch.Generator | None = None) -> Int[Tensor, " N"]:
+def duplicate_informative(rewards: Responses, generator: torch.Generator | None = None) -> Int[Tensor, " N"]:
     """Return P groups: the informative ones, and in place of each other one a random informative one again.
 
     With no informative group every group stays. `generator` draws, on the CPU.

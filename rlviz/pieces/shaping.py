@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import Mask, Responses
 
 
-@says(
+@explained(
     why="a small share for the form keeps answers readable by the rule that grades them.",
     formula="answer · correct + format · well_formed",
 )
@@ -30,16 +31,12 @@ class WeightedRules(Checked):
         return f"{self.answer:g} answer + {self.format:g} format"
 
     def __call__(
-        self,
-        rewards: Float[Tensor, "P G"],
-        lengths: Int[Tensor, "P G"],
-        correct: Float[Tensor, "P G"],
-        well_formed: Float[Tensor, "P G"],
-    ) -> Float[Tensor, "P G"]:
+        self, rewards: Responses, lengths: Int[Tensor, "P G"], correct: Responses, well_formed: Responses
+    ) -> Responses:
         return self.answer * correct + self.format * well_formed
 
 
-@says(
+@explained(
     why="a response is told smoothly that it grows too long, instead of being cut off and called wrong.",
     formula="reward + clip(−factor · (length − (max_length − cache)) / cache, floor, 0)",
 )
@@ -73,12 +70,12 @@ class SoftOverlongPunishment(Checked):
     def __str__(self) -> str:
         return f"overlong punishment from {self.max_length - self.cache} to {self.max_length} tokens"
 
-    def __call__(self, rewards: Float[Tensor, "P G"], lengths: Int[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses, lengths: Int[Tensor, "P G"]) -> Responses:
         over = (lengths - (self.max_length - self.cache)).to(rewards.dtype) / self.cache
         return rewards + (-self.factor * over).clamp(self.floor, 0.0)
 
 
-@says(
+@explained(
     why="what a learned reward overpays for length is taken off again; responses of one length are ordered as before.",
     formula="reward − per_token · length",
 )
@@ -95,11 +92,11 @@ class LengthCost(Checked):
     def __str__(self) -> str:
         return f"−{self.per_token:g} a token"
 
-    def __call__(self, rewards: Float[Tensor, "P G"], lengths: Int[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses, lengths: Int[Tensor, "P G"]) -> Responses:
         return rewards - self.per_token * lengths.to(rewards.dtype)
 
 
-@says(
+@explained(
     why="a response that was cut off is not known to be wrong, so its reward would be noise.",
     formula="reward; mask = mask · (1 − truncated)",
 )
@@ -113,9 +110,9 @@ class OverlongFilter:
     def __str__(self) -> str:
         return "truncated responses leave the loss"
 
-    def __call__(self, rewards: Float[Tensor, "P G"], lengths: Int[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def __call__(self, rewards: Responses, lengths: Int[Tensor, "P G"]) -> Responses:
         return rewards
 
-    def loss_mask(self, mask: Bool[Tensor, "P G T"], truncated: Bool[Tensor, "P G"]) -> Bool[Tensor, "P G T"]:
+    def loss_mask(self, mask: Mask, truncated: Bool[Tensor, "P G"]) -> Mask:
         """Return the mask without the truncated responses."""
         return mask & ~truncated.unsqueeze(-1)

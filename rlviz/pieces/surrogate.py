@@ -6,33 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import label, says
+from rlviz.pieces.words import explained, label
 from rlviz.ranges import Checked, within
+from rlviz.types import SameShape, SameShapeMask
 
 
-@says(
+@explained(
     why="no reward for moving further than the limits, but every mistake can still be undone.",
     formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages)",
 )
-def pessimistic(
-    ratio: Float[Tensor, "*n"],
-    advantages: Float[Tensor, "*n"],
-    lower: Float[Tensor, "*n"],
-    upper: Float[Tensor, "*n"],
-) -> Float[Tensor, "*n"]:
-    """Return the lesser of what the ratio earns and what the clipped ratio earns.
+def pessimistic(ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape) -> SameShape:
+    """Return the smaller of ratio · advantages and its clipped twin.
 
-    The minimum takes the clipped branch only where that is the worse one, so a token that already moved too far the
+    The minimum takes the clipped term only where that is the smaller one, so a token that already moved too far the
     wrong way keeps its gradient.
     Source: PPO (arXiv 1707.06347) Eq. 7.
     """
     return torch.minimum(ratio * advantages, torch.clamp(ratio, lower, upper) * advantages)
 
 
-@says(
+@explained(
     why="a bad token whose ratio has run up to c would pull with a weight of c and more; there it is let go.",
     formula="max(min(ratio · advantages, clip(ratio, lower, upper) · advantages), c · min(advantages, 0))",
 )
@@ -49,25 +44,19 @@ class DualClip(Checked):
     def __str__(self) -> str:
         return f"dual clip {self.c:g}"
 
-    def __call__(
-        self,
-        ratio: Float[Tensor, "*n"],
-        advantages: Float[Tensor, "*n"],
-        lower: Float[Tensor, "*n"],
-        upper: Float[Tensor, "*n"],
-    ) -> Float[Tensor, "*n"]:
+    def __call__(self, ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape) -> SameShape:
         objective = pessimistic(ratio, advantages, lower, upper)
         return torch.where(advantages < 0, torch.maximum(objective, self.c * advantages), objective)
 
 
 def sign_weighted(
-    ratio: Float[Tensor, "*n"],
-    advantages: Float[Tensor, "*n"],
-    lower: Float[Tensor, "*n"],
-    upper: Float[Tensor, "*n"],
+    ratio: SameShape,
+    advantages: SameShape,
+    lower: SameShape,
+    upper: SameShape,
     positive: float | Tensor,
     negative: float | Tensor,
-) -> Float[Tensor, "*n"]:
+) -> SameShape:
     """Return `pessimistic` with advantages · positive where they are above 0, and advantages · negative where they are below.
 
     Source: W-REINFORCE (arXiv 2506.01347), which has 0.1 and 1, and no clip.
@@ -75,33 +64,23 @@ def sign_weighted(
     return pessimistic(ratio, advantages * torch.where(advantages < 0, negative, positive), lower, upper)
 
 
-@says(
+@explained(
     why="the plain importance-weighted policy gradient; a penalty has to keep the policy near, or one update a rollout.",
     formula="ratio · advantages",
 )
-def unclipped(
-    ratio: Float[Tensor, "*n"],
-    advantages: Float[Tensor, "*n"],
-    lower: Float[Tensor, "*n"],
-    upper: Float[Tensor, "*n"],
-) -> Float[Tensor, "*n"]:
-    """Return what the ratio earns, whatever the limits.
+def unclipped(ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape) -> SameShape:
+    """Return ratio · advantages; the limits are ignored.
 
     Source: PPO (arXiv 1707.06347) Eq. 6.
     """
     return ratio * advantages
 
 
-@says(
+@explained(
     why="the clipped ratio is a weight without a gradient of its own, so every token still learns.",
     formula="sg(clip(ratio, lower, upper)) · advantages · log(ratio)",
 )
-def clipped_weight(
-    ratio: Float[Tensor, "*n"],
-    advantages: Float[Tensor, "*n"],
-    lower: Float[Tensor, "*n"],
-    upper: Float[Tensor, "*n"],
-) -> Float[Tensor, "*n"]:
+def clipped_weight(ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape) -> SameShape:
     """Return the log of a ratio above 0, weighted by advantages and by the clipped ratio, whose gradient sg stops.
 
     ∂J/∂logp = clip(ratio, lower, upper) · advantages on every token.
@@ -111,13 +90,13 @@ def clipped_weight(
     return torch.clamp(ratio, lower, upper).detach() * advantages * ratio.log()
 
 
-@says(
+@explained(
     why="the gradient fades as the ratio leaves 1, and is cut nowhere; faster for bad tokens, whose push spreads over many.",
     formula="4 / tau · sigmoid(tau · (ratio − 1)) · advantages; tau = positive if advantages > 0 else negative",
 )
 @dataclass(frozen=True)
 class SoftGate(Checked):
-    """A sigmoid in place of the clip, whatever the limits.
+    """A sigmoid in place of the clip; the limits are ignored.
 
     At ratio 1 the slope is that of ratio · advantages. Raises ValueError unless both are above 0.
     Source: SAPO (arXiv 2511.20347), τ 1.0 and 1.05.
@@ -129,30 +108,20 @@ class SoftGate(Checked):
     def __str__(self) -> str:
         return f"soft gate {self.positive:g}/{self.negative:g}"
 
-    def __call__(
-        self,
-        ratio: Float[Tensor, "*n"],
-        advantages: Float[Tensor, "*n"],
-        lower: Float[Tensor, "*n"],
-        upper: Float[Tensor, "*n"],
-    ) -> Float[Tensor, "*n"]:
+    def __call__(self, ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape) -> SameShape:
         tau = torch.where(advantages > 0, ratio.new_tensor(self.positive), ratio.new_tensor(self.negative))
         return 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
 
 
-@says(
+@explained(
     why="one wild token does not carry a whole response, and each token is clipped before the mean.",
     formula=(
         "exp(mean(log(clipped))) · advantages; clipped = min(ratio, upper) if advantages > 0 else max(ratio, lower)"
     ),
 )
 def geometric_mean(
-    ratio: Float[Tensor, "*n T"],
-    advantages: Float[Tensor, "*n T"],
-    lower: Float[Tensor, "*n T"],
-    upper: Float[Tensor, "*n T"],
-    mask: Bool[Tensor, "*n T"],
-) -> Float[Tensor, "*n T"]:
+    ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape, mask: SameShapeMask
+) -> SameShape:
     """Return the geometric mean of the clipped ratios times advantages, on every token of a response.
 
     Each token's clip is its own pessimistic one.
@@ -163,7 +132,7 @@ def geometric_mean(
     return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
 
 
-@says(
+@explained(
     why="a whole response fades as its probability moves away from the old one, either way, and is cut nowhere.",
     formula=(
         "sg(phi) · advantages · log(ratio); phi = W ** k · exp(lam · (1 − W)); W = prod(ratio); "
@@ -172,7 +141,7 @@ def geometric_mean(
 )
 @dataclass(frozen=True)
 class GammaWeight(Checked):
-    """The log ratio weighted by φ, a function of the whole response's ratio W; whatever the limits.
+    """The log ratio weighted by φ, a function of the response's ratio W; the limits are ignored.
 
     W has no root 1/|o| and no clip; sg stops the gradient, so ∂J/∂logp = φ(W) · advantages on every token, and φ(1) = 1. φ is
     largest at W = k/λ: with these values at ⅔ where advantages ≥ 0, at 1½ where they are below 0. Raises ValueError unless all
@@ -192,23 +161,18 @@ class GammaWeight(Checked):
         )
 
     def __call__(
-        self,
-        ratio: Float[Tensor, "*n T"],
-        advantages: Float[Tensor, "*n T"],
-        lower: Float[Tensor, "*n T"],
-        upper: Float[Tensor, "*n T"],
-        mask: Bool[Tensor, "*n T"],
-    ) -> Float[Tensor, "*n T"]:
+        self, ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape, mask: SameShapeMask
+    ) -> SameShape:
         log_ratio = ratio.log()
-        whole = log_ratio.detach().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
+        log_W = log_ratio.detach().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
         k = torch.where(advantages < 0, ratio.new_tensor(self.k_negative), ratio.new_tensor(self.k_positive))
         rate = torch.where(
             advantages < 0, ratio.new_tensor(self.lambda_negative), ratio.new_tensor(self.lambda_positive)
         )
-        return (rate + k * whole - rate * whole.exp()).exp() * advantages * log_ratio
+        return (rate + k * log_W - rate * log_W.exp()).exp() * advantages * log_ratio
 
 
-@says(
+@explained(
     why="an uncertain policy earns a bonus, so that it goes on trying; a large bonus pays for noise.",
     formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy",
 )
@@ -229,17 +193,17 @@ class EntropyBonus(Checked):
 
     def __call__(
         self,
-        ratio: Float[Tensor, "*n"],
-        advantages: Float[Tensor, "*n"],
-        lower: Float[Tensor, "*n"],
-        upper: Float[Tensor, "*n"],
-        entropy: Float[Tensor, "*n"] | None = None,
-    ) -> Float[Tensor, "*n"]:
+        ratio: SameShape,
+        advantages: SameShape,
+        lower: SameShape,
+        upper: SameShape,
+        entropy: SameShape | None = None,
+    ) -> SameShape:
         objective = pessimistic(ratio, advantages, lower, upper)
         return objective if entropy is None else objective + self.entropy_weight * entropy
 
 
-@says(
+@explained(
     why="entropy falls by a few tokens, likely ones with a high A; once an update has moved them, these are held back.",
     formula=(
         "ratio · advantages − beta · chosen · abs(log(ratio)); chosen = one(covariance >= quantile(1 − share)); "
@@ -248,7 +212,7 @@ class EntropyBonus(Checked):
 )
 @dataclass(frozen=True)
 class CovariancePenalty(Checked):
-    """What the ratio earns, less a penalty on the chosen tokens; whatever the limits.
+    """ratio · advantages, less a penalty on the chosen tokens; the limits are ignored.
 
     Chosen are the ⌊share · n⌋ of n tokens, at least one, with the highest (A − mean A) · (log π_old − mean log π_old), means over
     all tokens: a policy gradient's step lowers the entropy by the covariance of A and log π. The paper and verl take log π of the
@@ -264,30 +228,23 @@ class CovariancePenalty(Checked):
     def __str__(self) -> str:
         return f"ratio · A, {self.beta:g} · |log ratio| off where A and log π covary most ({100 * self.share:g} %)"
 
-    def choose(
-        self, advantages: Float[Tensor, "*n T"], old_logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]
-    ) -> Bool[Tensor, "*n T"]:
+    def choose(self, advantages: SameShape, old_logp: SameShape, mask: SameShapeMask) -> SameShapeMask:
         """Return the tokens of highest covariance among all those of the mask."""
         count = mask.sum()
         better = advantages - advantages.masked_fill(~mask, 0.0).sum() / count
         likelier = old_logp - old_logp.masked_fill(~mask, 0.0).sum() / count
         covariance = (better * likelier).masked_fill(~mask, float("-inf"))
-        place = covariance.flatten().argsort(descending=True, stable=True).argsort().view(mask.shape)
-        return mask & (place < (self.share * count.double() + 1e-9).floor().clamp(min=1))
+        rank = covariance.flatten().argsort(descending=True, stable=True).argsort().view(mask.shape)
+        return mask & (rank < (self.share * count.double() + 1e-9).floor().clamp(min=1))
 
     def __call__(
-        self,
-        ratio: Float[Tensor, "*n"],
-        advantages: Float[Tensor, "*n"],
-        lower: Float[Tensor, "*n"],
-        upper: Float[Tensor, "*n"],
-        chosen: Bool[Tensor, "*n"],
-    ) -> Float[Tensor, "*n"]:
+        self, ratio: SameShape, advantages: SameShape, lower: SameShape, upper: SameShape, chosen: SameShapeMask
+    ) -> SameShape:
         away = ratio.log().abs()
         return ratio * advantages - self.beta * chosen * torch.where(away > 1e-5, away, 0.0)
 
 
-@says(
+@explained(
     why="a bad response that the policy has moved away from teaches nothing reliable any more, so it is left out.",
     formula=(
         "surrogate(ratio, advantages, lower, upper) if advantages >= 0 or away <= delta else 0; "
@@ -311,14 +268,14 @@ class SequenceMask(Checked):
 
     def __call__(
         self,
-        ratio: Float[Tensor, "*n T"],
-        advantages: Float[Tensor, "*n T"],
-        lower: Float[Tensor, "*n T"],
-        upper: Float[Tensor, "*n T"],
-        mask: Bool[Tensor, "*n T"],
-        logp: Float[Tensor, "*n T"],
-        sampler_logp: Float[Tensor, "*n T"],
-    ) -> Float[Tensor, "*n T"]:
+        ratio: SameShape,
+        advantages: SameShape,
+        lower: SameShape,
+        upper: SameShape,
+        mask: SameShapeMask,
+        logp: SameShape,
+        sampler_logp: SameShape,
+    ) -> SameShape:
         away = (sampler_logp - logp.detach()).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
         near = away / mask.sum(-1, keepdim=True).clamp(min=1) <= self.delta
         return torch.where((advantages >= 0) | near, self.surrogate(ratio, advantages, lower, upper), 0.0)
@@ -326,11 +283,11 @@ class SequenceMask(Checked):
 
 def is_clipped(
     surrogate: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
-    ratio: Float[Tensor, "*n"],
-    advantages: Float[Tensor, "*n"],
-    lower: Float[Tensor, "*n"],
-    upper: Float[Tensor, "*n"],
-) -> tuple[Bool[Tensor, "*n"], Bool[Tensor, "*n"], Bool[Tensor, "*n"]]:
+    ratio: SameShape,
+    advantages: SameShape,
+    lower: SameShape,
+    upper: SameShape,
+) -> tuple[SameShapeMask, SameShapeMask, SameShapeMask]:
     """Return where the surrogate cuts the gradient of a token with advantages ≠ 0: low, high, dual.
 
     low: at ratios below 1. high: above 1, advantages > 0. dual: above 1, advantages < 0. Asked of autograd,

@@ -1,4 +1,4 @@
-"""What a critic is trained on, the entropy that a bonus can reward, and what a policy-gradient step does to it."""
+"""The critic's loss, the entropy of a distribution, and its change under a policy-gradient step."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
+from rlviz.types import SameShape
 
 
-@says(
+@explained(
     why="the critic may not run away from the one that gave the advantages, as the policy may not from π_old.",
     formula=("max((values − returns)², (clip(values, old_values − eps_value, old_values + eps_value) − returns)²) / 2"),
 )
@@ -29,14 +30,12 @@ class ClippedValueLoss(Checked):
     def __str__(self) -> str:
         return f"value loss, V within ±{self.eps_value:g} of V_old"
 
-    def __call__(
-        self, values: Float[Tensor, "*n"], old_values: Float[Tensor, "*n"], returns: Float[Tensor, "*n"]
-    ) -> Float[Tensor, "*n"]:
+    def __call__(self, values: SameShape, old_values: SameShape, returns: SameShape) -> SameShape:
         near = torch.clamp(values, old_values - self.eps_value, old_values + self.eps_value)
         return torch.maximum((values - returns).square(), (near - returns).square()) / 2
 
 
-def entropy(log_probs: Float[Tensor, "*n V"]) -> Float[Tensor, "*n"]:
+def entropy(log_probs: Float[Tensor, "*n V"]) -> SameShape:
     """Return H = −Σ p log p over the last axis, in nats. A bonus adds coefficient · H to each token's objective.
 
     It is the entropy of the whole distribution, not −logp of the sampled token. A log-probability of −∞ adds nothing.
@@ -44,7 +43,7 @@ def entropy(log_probs: Float[Tensor, "*n V"]) -> Float[Tensor, "*n"]:
     return -(log_probs.exp() * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)).sum(-1)
 
 
-def entropy_change(log_probs: Float[Tensor, "*n V"], rewards: Float[Tensor, "*n V"]) -> Float[Tensor, "*n"]:
+def entropy_change(log_probs: Float[Tensor, "*n V"], rewards: Float[Tensor, "*n V"]) -> SameShape:
     """Return dH/dη = −Cov_π(log π, π A) over the last axis, in nats, with A = rewards − their mean under π.
 
     It is what the expected policy gradient, with learning rate η on a softmax's logits, does to the entropy, to first order.

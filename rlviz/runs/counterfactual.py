@@ -201,7 +201,7 @@ def _under(other: Algorithm, run: PolicyGradient, recorded: RecordedGroup, first
         loss = other.without_kl()
     if x.entropy is None and other.asks_for("surrogate", "entropy"):
         needs.append("its surrogate needs entropies, which this run did not record; here without them")
-    weights = token_weights(other, mask, other.selected(x.correct, torch.Generator().manual_seed(0)))
+    weights = token_weights(other, mask, other.select_groups(x.correct, torch.Generator().manual_seed(0)))
     chosen = x.chosen if other == run else None
     if chosen is None and other.can.choose is not None:
         needs.append("its surrogate chooses among the tokens of the whole update; here among those of this group")
@@ -217,7 +217,7 @@ def _rewards(other: PolicyGradient, run: PolicyGradient, x: RecordedGroup) -> tu
         return x.rewards, []
 
     def shaped(algorithm: PolicyGradient, raw: Tensor) -> Tensor:
-        return algorithm.shaped(raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed)
+        return algorithm.shape_rewards(raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed)
 
     for raw in (x.rewards, x.correct):  # those before the run's shaping are not recorded, but these may be they
         if not differ(shaped(run, raw), x.rewards).any():

@@ -269,7 +269,7 @@ def rule_curves(algorithm: GroupPolicyGradient) -> dict[str, Curve]:
         """
         now, written = with_tensors(algorithm, others), mask != 0
         rules = {"correct": correct, "well_formed": well_formed}
-        rewards = now.shaped(correct, written.sum(-1), truncated=truncated != 0, **rules)
+        rewards = now.shape_rewards(correct, written.sum(-1), truncated=truncated != 0, **rules)
         seen = now.loss_mask(written, truncated != 0)
         told = {"old_logp": old_logp, "ref_logp": ref_logp, "old_entropy": old_entropy, **rules}
         past = {name: others[f"past_{name}"] for name in HISTORY}

@@ -197,7 +197,7 @@ def token_weights(
 def chosen_tokens(algorithm: PolicyGradient, rollout: Rollout) -> Bool[Tensor, "P G T"] | None:
     """Return the mask of tokens that the surrogate chooses among a rollout's selected groups; None where it does not choose."""
     parts, groups = (rollout.advantages, rollout.old_logp, rollout.mask), rollout.sampled.selected
-    selected = algorithm.chosen(*(part[groups] for part in parts))
+    selected = algorithm.choose_tokens(*(part[groups] for part in parts))
     if selected is None:
         return None
     chosen = torch.zeros_like(rollout.mask)

@@ -210,7 +210,7 @@ def _tensors(name: str, part: Any) -> dict[str, Tensor]:
             return {f"{name}.{key}": value for key, value in part.state_dict().items()}
         case PromptHistory():  # of 90,000 prompts a run may have visited 500
             visited = part.visits.nonzero().squeeze(1)
-            columns = vars(part.take(visited)) | {"prompts": visited}
+            columns = vars(part.index_select(visited)) | {"prompts": visited}
             return {f"{name}.{key}": value for key, value in columns.items()}
     if name == "past":
         return {f"sampler.{age}.{key}": value for age, weights in enumerate(part) for key, value in weights.items()}
@@ -245,9 +245,9 @@ def _restored(name: str, part: Any, tensors: Mapping[str, Tensor], state: State,
             return part
         case PromptHistory():
             visited = tensors[f"{name}.prompts"].to(part.visits.device)
-            columns = vars(part.take(visited)).items()
+            columns = vars(part.index_select(visited)).items()
             read = {key: _tensor_like(tensors, f"{name}.{key}", v).to(visited.device) for key, v in columns}
-            return part.put(visited, PromptHistory(**read))
+            return part.index_put(visited, PromptHistory(**read))
     if name == "past":
         ages = range(len({key.split(".")[1] for key in tensors if key.startswith("sampler.")}))
         now = dict(state.policy.weights.named_parameters())

@@ -90,7 +90,7 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
         scores = correct if state.reward_model is None else state.reward_model.score(samples).to(correct.dtype)
         outcomes.append(scores)
         # The selection sees all rounds at once: a group of an earlier round may be among those that are selected now.
-        selected = algorithm.selected(torch.cat(outcomes), state.generator)
+        selected = algorithm.select_groups(torch.cat(outcomes), state.generator)
         missing = wanted - len(selected)
     places = order[:done].to(state.policy.device)
     samples, prompts = Samples.joined(rounds), prompts_at(task, order[:done])
@@ -192,7 +192,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
         rewards = rewards_of_steps.sum(-1) / step_ends.sum(-1)
     else:
         rewards = settings.reward_correct * correct + settings.reward_format * well_formed
-        rewards = algorithm.shaped(
+        rewards = algorithm.shape_rewards(
             rewards if state.reward_model is None else sampled.outcomes,
             samples.lengths,
             truncated=samples.truncated,
@@ -219,7 +219,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
     old_values, returns, forward = None, None, []
     if state.critic is None:
         # DCPO compares with earlier rewards of the same prompt, too; the history of those prompts goes in and comes out.
-        past = None if state.history is None else state.history.take(sampled.places)
+        past = None if state.history is None else state.history.index_select(sampled.places)
         advantages, history = algorithm.advantages(
             rewards if rewards_of_steps is None else rewards_of_steps,
             mask,
@@ -233,7 +233,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
             well_formed=well_formed,
         )
         if state.history is not None and history is not None:
-            state.history = state.history.put(sampled.places, history)
+            state.history = state.history.index_put(sampled.places, history)
     else:
         if state.step == 0:  # V begins as the mean reward of the first rollout, everywhere
             nn.init.constant_(state.critic.head.bias, float(rewards.mean()))
@@ -304,7 +304,7 @@ def update(state: State, rows: Rollout, settings: TrainSettings) -> Updates:
     """Move the weights once, down the gradient of the loss of these rows; return the update's statistics."""
     algorithm, tokens = state.algorithm, int(rows.mask.sum())
     # A token's weight is its share in the objective of *all* these rows, so it is computed before any row is dropped or split.
-    chosen = algorithm.chosen(rows.advantages, rows.old_logp, rows.mask)
+    chosen = algorithm.choose_tokens(rows.advantages, rows.old_logp, rows.mask)
     rows = replace(rows, weights=algorithm.aggregate(rows.mask), chosen=chosen)
     if rows.observed is not None:
         rows = replace(rows, observed_weights=token_mean(rows.observed))
@@ -405,7 +405,7 @@ def finish_step(state: State, rollout: Rollout, settings: TrainSettings, kl: flo
     """
     # Before the policy first moves its KL says nothing, so the weight of the KL term waits with it.
     if state.step >= settings.critic_only_steps:
-        state.algorithm = state.algorithm.adapted(kl, rollout.rewards.numel())
+        state.algorithm = state.algorithm.adapt_beta(kl, rollout.rewards.numel())
     state.step += 1
     state.sync_sampler(settings)
     if is_due(settings.reset_reference_every, state.step):

@@ -100,12 +100,12 @@ def group_advantage(rewards, group_index, baseline, scale, ddof, eps, whiten, ma
     if baseline == "loo" and scale != "none":
         raise NotImplementedError("LeaveOneOut does not divide by a std")
     piece = LeaveOneOut() if baseline == "loo" else GroupAdvantage(scale=scale, eps=float(eps))
-    found = list(blocks(group_index))
-    if scale == "batch_std" and len(found) > 1:
+    groups = list(blocks(group_index))
+    if scale == "batch_std" and len(groups) > 1:
         raise NotImplementedError("the std of a batch is that of one [P, G], so groups must be of one size")
     rewards = numbers(rewards)
     advantages = torch.zeros_like(rewards)
-    for _, members in found:
+    for _, members in groups:
         advantages[members] = piece(rewards[members])
     if whiten:
         advantages = GroupAdvantage(scale="group_std", eps=float(eps))(advantages.view(1, -1)).view_as(advantages)
@@ -132,8 +132,8 @@ def dcpo_sas(steps, norm_by_std, n_prompts, ddof) -> Result:
         rewards = numbers(step["rewards"])
         advantages = torch.zeros_like(rewards)
         for prompts, members in blocks(step["prompt_ids"]):
-            advantages[members], after = piece(rewards[members], history.take(prompts))
-            history = history.put(prompts, after)
+            advantages[members], after = piece(rewards[members], history.index_select(prompts))
+            history = history.index_put(prompts, after)
         after = {"mean": history.mean, "std": history.variance.sqrt(), "count": history.visits}
         for key, value in {"advantages": advantages, **after}.items():
             result[key].append(value.numpy())
@@ -166,11 +166,11 @@ def weigher(agg: str, width: int, norm: float | None = None) -> Weigher:
 def weights_of_part(aggregate: Weigher, mask: Tensor, elsewhere: Sequence[int]) -> Tensor:
     """Return the weights of a part of a batch, cut from the whole; `elsewhere`: lengths of the responses not in `mask`."""
     count, _, width = mask.shape
-    whole = torch.zeros(count + len(elsewhere), 1, max(width, *elsewhere, 0), dtype=torch.bool)
-    whole[:count, :, :width] = mask
+    batch = torch.zeros(count + len(elsewhere), 1, max(width, *elsewhere, 0), dtype=torch.bool)
+    batch[:count, :, :width] = mask
     for row, length in enumerate(elsewhere):
-        whole[count + row, :, :length] = True
-    return aggregate(whole)[:count, :, :width]
+        batch[count + row, :, :length] = True
+    return aggregate(batch)[:count, :, :width]
 
 
 def more_tokens(mask: Tensor, total: int | None) -> list[int]:

@@ -111,11 +111,11 @@ def by_weights(gradient: Tensor, of_entropy: Tensor) -> Tensor:
 
 def shaped(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> Tensor:
     rules = {"correct": batch.correct, "well_formed": batch.well_formed}
-    return algorithm.shaped(batch.correct, batch.lengths, truncated=batch.truncated, **rules)
+    return algorithm.shape_rewards(batch.correct, batch.lengths, truncated=batch.truncated, **rules)
 
 
 def selected(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> Tensor:
-    return algorithm.selected(batch.correct, torch.Generator().manual_seed(0))
+    return algorithm.select_groups(batch.correct, torch.Generator().manual_seed(0))
 
 
 def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -98,7 +98,7 @@ def random_inputs(algorithm, part: str, seed: int, sizes: tuple[int, int, int]) 
         return {"rewards": r.step_rewards, "values": r.old_values, "mask": tokens["mask"]}
     history = PromptHistory.empty(sizes[0])
     for rewards in rollout(4 * seed + 3, *sizes).visits.unbind(-1):
-        history = history.after(rewards)
+        history = history.add_visit(rewards)
     per_step = algorithm.asks_for("advantage", "step_ends")
     return {
         **tokens,

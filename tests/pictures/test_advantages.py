@@ -69,7 +69,7 @@ def test_scores_leave_no_group_dead():
 
 def test_a_memory_that_does_not_pool_sees_every_visit():
     def forgetful(rewards, history=None):  # knows the last visit alone
-        return rewards - history.mean.unsqueeze(1), PromptHistory.empty(len(rewards)).after(rewards)
+        return rewards - history.mean.unsqueeze(1), PromptHistory.empty(len(rewards)).add_visit(rewards)
 
     earlier = torch.tensor([[[1.0, 1.0], [0.0, 0.0]]], dtype=torch.double)  # the latest visit first
     for rule, mean, visits in ((replace(DCPO, name="Mine", advantage=forgetful), 1.0, 1), (DCPO, 0.5, 2)):

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from statistics import fmean, pstdev, stdev
 
 import pytest
@@ -12,9 +11,7 @@ from rlviz.pieces.advantages import (
     ProcessAdvantage,
     PromptHistory,
     SmoothStandardization,
-    all_equal,
 )
-from tests.pieces import slow
 from tests.pieces.tensors import close, double, rollout, seeds
 
 
@@ -67,26 +64,44 @@ def test_eps_stands_beside_the_std():
     close(batch, double([[0.75, -0.25, -0.25, -0.25]] * 2) / (math.sqrt(3 / 14) + 0.5))
 
 
-def test_all_equal_compares_the_rewards_themselves():
-    assert all_equal(rewards([0.1, 0.1, 0.1], [0.1, 0.1, 0.2])).tolist() == [True, False]
-
-
 groups_of_rewards = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, -2.0]), min_size=2, max_size=6)
 
 
 @settings(max_examples=40, deadline=None)
 @given(groups_of_rewards)
 def test_relations_between_the_advantages(group):
-    r, size, spread = rewards(group), len(group), stdev(group)
+    r, size = rewards(group), len(group)
     exact = GroupAdvantage(eps=0.0)(r)
-    close(GroupAdvantage()(r), [slow.standardized(group, spread)], rtol=1e-9)
     close(GroupAdvantage(scale="none")(r) * size / (size - 1), LeaveOneOut()(r))
     close(LeaveOneOut()(r), [[x - fmean(group[:i] + group[i + 1 :]) for i, x in enumerate(group)]], atol=1e-12)
     close(GroupAdvantage(eps=0.0)(3 * r - 7), exact, rtol=1e-9)  # blind to an affine rescaling of R
     close(GroupAdvantage(scale="batch_std", eps=0.0)(r), exact, rtol=1e-9)  # one group is the batch
     # on a first visit DCPO's is the same with the population's std, √((G − 1)/G) of the unbiased one
     close(SmoothStandardization()(r)[0], exact * math.sqrt(size / (size - 1)), rtol=1e-9)
-    close(SmoothStandardization()(r)[0], [slow.standardized(group, pstdev(group), eps=0.0)], rtol=1e-9)
+
+
+def slow_process(rewards, ends, combine="sum", eps=1e-6):
+    """One group, by loops over lists: rewards and ends [G][T] → advantages [G][T]."""
+    steps = [r for row, at in zip(rewards, ends, strict=True) for r, end in zip(row, at, strict=True) if end]
+    if not steps or min(steps) == max(steps):
+        return [[0.0] * len(row) for row in rewards]
+    advantages = []
+    for row, at in zip(rewards, ends, strict=True):
+        z = {t: (row[t] - fmean(steps)) / (stdev(steps) + eps) for t in range(len(row)) if at[t]}
+        to_come = [[z[u] for u in z if u >= t] for t in range(len(row))]
+        advantages.append([(sum(c) if combine == "sum" else fmean(c)) if c else 0.0 for c in to_come])
+    return advantages
+
+
+def slow_smooth(visits):
+    """DCPO's two mixtures for each reward of one prompt's last visit, from the list of all rewards; the nearer to 0 first."""
+    i, group, everything = len(visits), visits[-1], [r for visit in visits for r in visit]
+
+    def standard(reward, rewards):
+        return 0.0 if min(rewards) == max(rewards) else (reward - fmean(rewards)) / pstdev(rewards)
+
+    pairs = [(standard(r, group), standard(r, everything)) for r in group]
+    return [sorted(((i - 1) / i * n + t / i, n / i + (i - 1) / i * t), key=abs) for n, t in pairs]
 
 
 # Process supervision. Where no step ends stands 9, which is to be ignored.
@@ -106,16 +121,11 @@ def test_process_advantage_by_hand():
     First response: z of 1.5 at token 0 and −.5 at token 2, nothing to come at token 3. Second: −.5 at tokens 1 and 3.
     The third has no step. In the second group all step rewards are equal, and the third group has none: exactly 0.
     """
-    advantage = ProcessAdvantage()
-    got = advantage(STEP_REWARDS, STEP_ENDS)
+    got = ProcessAdvantage()(STEP_REWARDS, STEP_ENDS)
     close(got[0], [[1, -0.5, -0.5, 0], [-1, -1, -0.5, -0.5], [0, 0, 0, 0]], rtol=1e-5)
     assert (got[1:] == 0).all()
-
-
-def test_process_advantage_as_a_mean_by_hand():
-    """Hand-worked, mean: the same z, and means of the steps to come: (1.5 − .5)/2 = .5, then −.5."""
-    advantage = ProcessAdvantage(combine="mean")
-    got = advantage(STEP_REWARDS, STEP_ENDS)
+    # means of the steps to come: (1.5 − .5)/2 = .5, then −.5
+    got = ProcessAdvantage(combine="mean")(STEP_REWARDS, STEP_ENDS)
     close(got[0], [[0.5, -0.5, -0.5, 0], [-0.5] * 4, [0, 0, 0, 0]], rtol=1e-5)
     assert (got[1:] == 0).all()
 
@@ -126,7 +136,7 @@ def test_process_advantage_is_the_slow_one(combine, seed):
     r = rollout(seed)
     junk = torch.where(r.step_ends, r.step_rewards, math.inf)
     groups = zip(r.step_rewards.tolist(), r.step_ends.tolist(), strict=True)
-    expected = [slow.process(*group, combine=combine, eps=0.25) for group in groups]
+    expected = [slow_process(*group, combine=combine, eps=0.25) for group in groups]
     close(ProcessAdvantage(combine=combine, eps=0.25)(junk, r.step_ends), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -190,7 +200,7 @@ def test_smooth_standardization_without_the_division():
 def test_smooth_standardization_is_the_slow_one_that_stores_every_reward(visits):
     seen, history = visit(SmoothStandardization(), *[[group] for group in visits])
     for i, advantages in enumerate(seen[:, 0].tolist(), start=1):
-        for got, (nearer, farther) in zip(advantages, slow.smooth(visits[:i]), strict=True):
+        for got, (nearer, farther) in zip(advantages, slow_smooth(visits[:i]), strict=True):
             either = abs(farther) - abs(nearer) < 1e-9  # at a tie of opposite signs rounding decides
             assert got == pytest.approx(nearer, rel=1e-8, abs=1e-12) or (
                 either and got == pytest.approx(farther, rel=1e-8)
@@ -213,20 +223,14 @@ def test_float32_rewards_give_float32_advantages_from_a_float64_history():
 def test_history_is_taken_and_put_by_prompt():
     advantage, index = SmoothStandardization(), torch.tensor([3, 1])
     before = PromptHistory.empty(4)
-    once = before.put(index, advantage(rewards([0, 4], [1, 1]), before.take(index))[1])
-    twice = once.put(index[:1], advantage(rewards([0, 0]), once.take(index[:1]))[1])
+    once = before.index_put(index, advantage(rewards([0, 4], [1, 1]), before.index_select(index))[1])
+    twice = once.index_put(index[:1], advantage(rewards([0, 0]), once.index_select(index[:1]))[1])
     assert before.visits.tolist() == [0, 0, 0, 0]  # a value, not a store
     assert twice.visits.tolist() == [0, 1, 0, 2]
     close(twice.mean, [0, 1, 0, 1])
     close(twice.variance, [0, 0, 0, 3])
     assert twice.lowest.tolist() == [math.inf, 1, math.inf, 0]
     assert twice.highest.tolist() == [-math.inf, 1, -math.inf, 4]
-    assert twice.take(index).visits.tolist() == [2, 1]
+    assert twice.index_select(index).visits.tolist() == [2, 1]
     # prompt 3 is the first prompt of the example by hand
-    close(advantage(rewards([6, 2]), twice.take(index[:1]))[0], [[2 / 3 + math.sqrt(3) / 3, -1 / 3]])
-
-
-def test_a_prompt_never_seen_is_as_without_history():
-    r = rewards([0, 1, 1])
-    assert torch.equal(SmoothStandardization()(r, PromptHistory.empty(1))[0], SmoothStandardization()(r)[0])
-    assert replace(PromptHistory.empty(1)).visits.dtype == torch.long
+    close(advantage(rewards([6, 2]), twice.index_select(index[:1]))[0], [[2 / 3 + math.sqrt(3) / 3, -1 / 3]])

@@ -3,8 +3,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean, weighted_sum
-from tests.pieces import slow
-from tests.pieces.tensors import close, double, rollout, seeds
+from tests.pieces.tensors import close, double
 
 # Two prompts; responses of 1 and 3 tokens (with a hole), of none and of 2: six tokens, three responses that count
 MASK = double([[[1, 0, 0, 0], [1, 0, 1, 1]], [[0, 0, 0, 0], [1, 1, 0, 0]]]).bool()
@@ -25,14 +24,6 @@ def test_weights_by_hand(name):
     aggregate, (first, second, third) = AGGREGATIONS[name]
     close(aggregate(MASK), double([[[first], [second]], [[0], [third]]]) * MASK)
     assert (aggregate(torch.zeros(2, 2, 3, dtype=torch.bool)) == 0).all()
-
-
-@pytest.mark.parametrize("name", AGGREGATIONS)
-@seeds()
-def test_weights_are_the_slow_ones(name, seed):
-    mask = rollout(seed).mask
-    of_one_token = double(slow.weights(name, mask.sum(-1).tolist(), max_length=8)).unsqueeze(-1)
-    close(AGGREGATIONS[name][0](mask), of_one_token * mask)
 
 
 @settings(max_examples=20, deadline=None)

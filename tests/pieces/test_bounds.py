@@ -1,19 +1,10 @@
 import math
 
 import pytest
-import torch
 from hypothesis import given, settings, strategies as st
 
-from rlviz.pieces.bounds import DynamicBounds, FixedBounds, no_bounds
+from rlviz.pieces.bounds import DynamicBounds
 from tests.pieces.tensors import close, double
-
-
-def test_fixed_bounds_by_hand():
-    """Assert the limits of widths .2 and .28, the same for every old probability."""
-    bounds = FixedBounds(eps_low=0.2, eps_high=0.28)
-    lower, upper = bounds(double([1.0, 0.5, 1e-9]).log())
-    close(lower, [0.8] * 3)
-    close(upper, [1.28] * 3)
 
 
 def test_dynamic_bounds_by_hand():
@@ -50,10 +41,3 @@ def test_a_ratio_at_a_dynamic_limit_has_moved_by_the_width(q, eps_low, eps_high)
 
 def test_a_token_of_probability_zero_has_finite_limits():
     assert [limit.tolist() for limit in DynamicBounds()(double([-800.0]))] == [[0.5], [10]]
-
-
-def test_no_bounds_limit_nothing():
-    old_logp = double([[-0.1, -50.0]])
-    lower, upper = no_bounds(old_logp)
-    assert torch.equal(lower, torch.zeros_like(old_logp))
-    assert torch.equal(upper, torch.full_like(old_logp, math.inf))

@@ -1,4 +1,4 @@
-"""What the pieces pull towards on average, enumerated in plain Python: the claims of lessons 03, 10 and 11."""
+"""The expected gradient of group advantages, enumerated in plain Python."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import itertools
 import math
 
 import pytest
-import torch
 
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut
-from rlviz.pieces.kl import k1, k3
-from rlviz.pieces.ratios import token_ratio
-from rlviz.pieces.values import entropy
 from tests.pieces.tensors import close, double
 
 PROBS, REWARDS = (0.5, 0.3, 0.2), (1.0, 0.0, 0.5)
@@ -44,43 +40,3 @@ def test_the_tilt_of_two_by_hand():
     # two rewards r > s have std (r − s) / √2, so A = ±1/√2 whatever they are (eps is 1e-6): E[A (e − π)] by logit is
     # √½ · Σ over pairs of different rewards π_a π_b (e_better − e_worse) = √½ · (.5·.3 + .5·.2, −.5·.3 − .3·.2, .3·.2 − .5·.2)
     close(expected_gradient(GroupAdvantage(), 2), [math.sqrt(0.5) * x for x in (0.25, -0.21, -0.04)], rtol=1e-5)
-
-
-# policy (¾, ¼), reference (½, ½): ∇log π by the first logit is ¼ for the first action and −¾ for the second
-POLICY, REFERENCE = double([0.75, 0.25]).log(), double([0.5, 0.5]).log()
-REVERSE = 0.75 * 0.25 * math.log(3)  # ∂KL(π‖ref)/∂z₁ = π₁ (ln(π₁/ref₁) − KL) = π₁ π₂ · ln(π₁/π₂) = .206
-FORWARD = 0.75 - 0.5  # ∂KL(ref‖π)/∂z₁ = π₁ − ref₁ = .25
-
-
-def in_the_reward(estimator):
-    """Return E[k · ∇log π] by the first logit."""
-    number = estimator(POLICY, REFERENCE).tolist()
-    return double(0.75 * number[0] * 0.25 + 0.25 * number[1] * -0.75)
-
-
-def test_in_the_reward_k1_pulls_to_the_reference_and_k3_away_from_it():
-    close(in_the_reward(k1), REVERSE)
-    close(in_the_reward(k3), REVERSE - FORWARD)
-    assert in_the_reward(k3) < 0 < in_the_reward(k1)
-
-
-def test_the_ratio_times_k3_has_the_gradient_of_the_kl():
-    logits = POLICY.clone().requires_grad_()
-    logp = logits.log_softmax(0)
-    ratio = token_ratio(logp.view(1, 2, 1), POLICY.view(1, 2, 1), torch.ones(1, 2, 1, dtype=torch.bool)).flatten()
-    (POLICY.exp() * ratio * k3(logp, REFERENCE)).sum().backward()
-    close(logits.grad, [REVERSE, -REVERSE])
-
-
-@pytest.mark.parametrize(("praised", "rises"), [(0, True), (1, False), (2, True)])
-def test_the_entropy_moves_by_minus_the_covariance(praised, rises):
-    # dH = −Σ p (log p + H) dz, here with dz = e − π, the gradient of the praised action's log-probability
-    probs = (0.46, 0.49, 0.05)
-    logs = [math.log(p) for p in probs]
-    before = -sum(p * log for p, log in zip(probs, logs, strict=True))
-    step = [(action == praised) - p for action, p in enumerate(probs)]
-    change = -sum(p * (log + before) * dz for p, log, dz in zip(probs, logs, step, strict=True))
-    assert (change > 0) == rises
-    logits = double(logs).requires_grad_()
-    entropy(logits.log_softmax(0)).backward()
-    close(logits.grad @ double(step), change, atol=1e-12)

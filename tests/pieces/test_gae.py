@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from rlviz.pieces.gae import GAE, whiten
-from tests.pieces import slow
 from tests.pieces.tensors import close, double, rollout, seeds
 
 # One response of three tokens with a hole (a tool's observation) before the last, one of a single token; 99 is not to be seen
@@ -52,21 +51,7 @@ def test_whitening_leaves_the_returns():
     assert raw[MASK].mean().item() == pytest.approx(0.261125)
 
 
-@pytest.mark.parametrize("whitening", [False, True])
-@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.0), (0.0, 0.7), (0.8, 1.0)])
-@seeds(12)
-def test_gae_is_the_slow_one(gamma, lam, whitening, seed):
-    r = rollout(seed)
-    rows = zip(*(x.flatten(0, 1).tolist() for x in (r.step_rewards, r.values, r.mask)), strict=True)
-    slowly = double([slow.gae(*row, gamma, lam) for row in rows])
-    advantages, returns = (x.view(r.mask.shape) for x in slowly.unbind(1))
-    got, got_returns = GAE(gamma, lam, whitening)(r.step_rewards, r.values, r.mask)
-    expected = slow.whitened(advantages.tolist(), r.mask.tolist()) if whitening else advantages
-    close(got, expected, rtol=1e-8, atol=1e-10)
-    close(got_returns, returns, rtol=1e-10, atol=1e-12)
-
-
-@seeds(12)
+@seeds(6)
 def test_lambda_one_is_the_sampled_return_minus_the_value(seed):
     r = rollout(seed)
     advantages, _ = GAE(gamma=0.9, lam=1.0, whiten=False)(r.step_rewards, r.values, r.mask)

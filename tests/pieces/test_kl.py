@@ -9,7 +9,6 @@ from rlviz.pieces.kl import (
     KLInReward,
     KLToOld,
     ProportionalController,
-    StraightThrough,
     UnbiasedKL,
     k1,
     k2,
@@ -42,10 +41,6 @@ def test_estimators_by_hand(estimator, values, slopes):
     check(estimator, values, slopes)
 
 
-def test_straight_through_takes_value_and_slope_from_where_it_is_told():
-    check(StraightThrough(value=k1, gradient=k3), [LN2, -LN2], [0.5, -1])
-
-
 def test_k3_keeps_its_digits_near_zero():
     # eˣ − x − 1 = x²/2 + x³/6 + …; summed naively, x = 1e-7 leaves nothing of 5e-15 but rounding
     close(k3(double([-1e-7]), double([0.0])), [5e-15 + 1e-21 / 6], rtol=1e-6, atol=0)
@@ -65,8 +60,8 @@ def test_kl_in_reward_by_hand():
     mask = double([[[1, 1, 0]]]).bool()
     old_logp, ref_logp = (torch.cat([x, double([v])]).view(1, 1, 3) for x, v in ((LOGP, 7.0), (REF_LOGP, 1e9)))
     close(kl(old_logp, ref_logp, mask), [[[0.02 * LN2, -0.02 * LN2, 0]]])
-    one, all_of_it = double([[[0.0]]]), torch.ones(1, 1, 1, dtype=torch.bool)
-    close(KLInReward(beta=0.5, estimator=k2)(one + 3, one, all_of_it), [[[2.25]]])
+    zero, mask = double([[[0.0]]]), torch.ones(1, 1, 1, dtype=torch.bool)
+    close(KLInReward(beta=0.5, estimator=k2)(zero + 3, zero, mask), [[[2.25]]])
 
 
 def test_kl_to_old_by_hand():

@@ -1,7 +1,6 @@
 """Corrections for a sampler that is not the trainer: against slow loops of the frameworks' formulas, and on average."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -25,19 +24,19 @@ def a_batch(seed=3):
     return logp, old_logp, sampler_logp, mask, rewards
 
 
-def slow_weight(name, log_ratio, whole):
+def slow_weight(name, log_ratio, per_response):
     """verl 0.9.1's and TRL 1.16's: a number above the upper limit is set to it ("tis"), one outside of both to 0 ("icepop")."""
-    w = [math.exp(sum(log_ratio))] * len(log_ratio) if whole else [math.exp(x) for x in log_ratio]
+    w = [math.exp(sum(log_ratio))] * len(log_ratio) if per_response else [math.exp(x) for x in log_ratio]
     if name == "tis":
         return [2.0 if x > 2 else x for x in w]
     return w if name == "full" else [x if 0.5 <= x <= 5 else 0.0 for x in w]
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["token", "sequence"])
+@pytest.mark.parametrize("per_response", [False, True], ids=["token", "sequence"])
 @pytest.mark.parametrize("name", ["tis", "icepop", "full"])
-def test_the_weights_are_the_frameworks_(name, whole):
+def test_the_weights_are_the_frameworks_(name, per_response):
     _, old_logp, sampler_logp, mask, rewards = a_batch()
-    ratio = sequence_weight if whole else token_ratio
+    ratio = sequence_weight if per_response else token_ratio
     piece = {"tis": TruncatedWeight(2.0, ratio), "icepop": MaskedWeight(0.5, 5.0, ratio), "full": FullWeight(ratio)}[
         name
     ]
@@ -47,7 +46,7 @@ def test_the_weights_are_the_frameworks_(name, whole):
         for g in range(3):
             n = LENGTHS[p][g]
             log_ratio = (old_logp - sampler_logp)[p, g, :n].tolist()
-            expected = [float(plain[p, g]) * w for w in slow_weight(name, log_ratio, whole)]
+            expected = [float(plain[p, g]) * w for w in slow_weight(name, log_ratio, per_response)]
             assert got[p, g, :n].tolist() == pytest.approx(expected, rel=1e-12)
             changed += sum(w not in map(math.exp, log_ratio) for w in slow_weight(name, log_ratio, False))
     assert (changed == 0) == (name == "full")  # the limits are met
@@ -68,15 +67,15 @@ def test_the_sequence_mask_is_the_paper_s():
     algorithm = SEQUENCE_MASK.with_parameters(delta=0.3).without_kl()
     value = algorithm.objective(leaf, Batch(old_logp, advantages, mask, sampler_logp=sampler_logp)).value
     plain = GRPO.without_kl().objective(logp, Batch(old_logp, advantages, mask)).value
-    kept = []
+    cases = []
     for p in range(2):
         for g in range(3):
             n = LENGTHS[p][g]
             distance = sum((sampler_logp - logp)[p, g, :n].tolist()) / n
             keep = float(advantages[p, g, 0]) >= 0 or distance <= 0.3
-            kept.append((keep, float(advantages[p, g, 0]) < 0))
+            cases.append((keep, float(advantages[p, g, 0]) < 0))
             assert value[p, g, :n].tolist() == [keep * x for x in plain[p, g, :n].tolist()]
-    assert {(True, True), (False, True)} <= set(kept)  # of bad responses one is kept and one is not
+    assert {(True, True), (False, True)} <= set(cases)  # of bad responses one is kept and one is not
     value.masked_fill(~mask, 0.0).sum().backward()
     assert not leaf.grad[value.detach() == 0].any() and not leaf.grad[~mask].any()
 
@@ -87,21 +86,11 @@ def test_where_the_trainer_samples_itself_nothing_is_corrected():
     for algorithm in (TIS, ICE_POP, DECOUPLED_PPO):
         assert torch.equal(algorithm.advantages(rewards, mask, old_logp=old_logp)[0], expected)
     near = old_logp + 0.1 * (logp - old_logp)
-    batch, given = (Batch(old_logp, expected, mask, old_logp, sampler_logp=own) for own in (None, old_logp))
+    batch, with_sampler = (Batch(old_logp, expected, mask, old_logp, sampler_logp=x) for x in (None, old_logp))
     for algorithm in (GRPO, *TWO_ENGINES):
         assert torch.equal(algorithm.loss(near, batch).loss, GRPO.loss(near, batch).loss)
-        assert torch.equal(algorithm.loss(near, batch).loss, algorithm.loss(near, given).loss)
+        assert torch.equal(algorithm.loss(near, batch).loss, algorithm.loss(near, with_sampler).loss)
     assert torch.equal(ratio_to_sampler(logp, old_logp, mask, sampler_logp=old_logp), token_ratio(logp, old_logp, mask))
-
-
-def test_a_ratio_to_the_sampler():
-    logp, old_logp, sampler_logp, mask, rewards = a_batch()
-    batch = Batch(old_logp, GRPO.advantages(rewards, mask)[0], mask, logp, sampler_logp=sampler_logp)
-    ratio = replace(GRPO, ratio=ratio_to_sampler).loss(logp, batch).ratio
-    for place in mask.nonzero().tolist():
-        log_ratio = float(logp[tuple(place)]) - float(sampler_logp[tuple(place)])
-        assert float(ratio[tuple(place)]) == pytest.approx(math.exp(log_ratio))
-    assert (ratio[~mask] == 1).all()
 
 
 def test_a_weight_on_the_advantage_is_a_weight_on_the_objective():
@@ -130,20 +119,20 @@ def test_which_correction_is_right_on_average():
     true = torch.autograd.grad(expected, leaf, retain_graph=True)[0]
 
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
-    old_logp, own = (torch.stack([of[0][pairs[:, 0]], of[1][pairs[:, 1]]], -1) for of in (table.detach(), sampler))
+    old_logp, drawn = (torch.stack([x[0][pairs[:, 0]], x[1][pairs[:, 1]]], -1) for x in (table.detach(), sampler))
     mask = torch.ones(1, 9, 2, dtype=torch.bool)
     errors = {}
     for name, weight in {
         "none": torch.ones(1, 9, 2),
-        "tokens": token_ratio(old_logp[None], own[None], mask),
-        "response": sequence_weight(old_logp[None], own[None], mask),
-        "capped": sequence_weight(old_logp[None], own[None], mask).clamp(max=1.5),
+        "tokens": token_ratio(old_logp[None], drawn[None], mask),
+        "response": sequence_weight(old_logp[None], drawn[None], mask),
+        "capped": sequence_weight(old_logp[None], drawn[None], mask).clamp(max=1.5),
     }.items():
         logp = torch.stack([table[0][pairs[:, 0]], table[1][pairs[:, 1]]], -1)[None]
         advantages = reward.flatten().view(1, 9, 1) * weight
-        one = torch.ones_like(logp)
-        j = unclipped((logp - logp.detach()).exp(), advantages, one, one).sum(-1)[0]
-        gradient = torch.autograd.grad((own.sum(-1).exp() * j).sum(), leaf, retain_graph=True)[0]
+        limit = torch.ones_like(logp)
+        j = unclipped((logp - logp.detach()).exp(), advantages, limit, limit).sum(-1)[0]
+        gradient = torch.autograd.grad((drawn.sum(-1).exp() * j).sum(), leaf, retain_graph=True)[0]
         errors[name] = float((gradient - true).norm() / true.norm())
     assert errors["response"] < 1e-12
     assert 0.01 < errors["capped"] < errors["none"] and 0.01 < errors["tokens"] < errors["none"], errors

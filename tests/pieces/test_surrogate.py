@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
 
 from rlviz.pieces.surrogate import DualClip, GammaWeight, is_clipped, pessimistic, unclipped
 from tests.pieces.tensors import close, double, slope
@@ -31,7 +30,6 @@ DUAL_BY_HAND = BY_HAND | {
     (4.0, 2.0): (2.4, 0.0),
     (4.0, 0.0): (0.0, 0.0),
 }
-UNCLIPPED_BY_HAND = {(r, a): (r * a, a) for r, a in BY_HAND}
 
 
 # other limits, .9 and 1.5, |A| = 1: r = 1.3 is inside, .85 is not; nothing but the limits cuts, at r = 5 neither
@@ -53,21 +51,12 @@ def check(surrogate, by_hand, limits=(LOWER, UPPER)):
 def test_the_four_quadrants_by_hand():
     """Assert the hand-worked values and slopes of the surrogate with limits."""
     check(pessimistic, BY_HAND)
+    check(DualClip(c=3.0), DUAL_BY_HAND)
+    check(unclipped, {(r, a): (r * a, a) for r, a in BY_HAND})
     check(pessimistic, ELSEWHERE_BY_HAND, (0.9, 1.5))
     # two tokens with limits of their own: 1.1 · 2 is below 1.2 · 2, and 1.05 · 2 below 1.1 · 2
-    both = pessimistic(double([1.1, 1.1]), double([2, 2]), double([0.8, 0.7]), double([1.2, 1.05]))
-    assert both.tolist() == pytest.approx([2.2, 2.1], abs=1e-12)
-
-
-def test_dual_clip_by_hand():
-    """Assert the hand-worked values and slopes of the surrogate with a dual clip at c = 3."""
-    surrogate = DualClip(c=3.0)
-    check(surrogate, DUAL_BY_HAND)
-
-
-def test_unclipped_by_hand():
-    """Assert J = r · A everywhere, slope A."""
-    check(unclipped, UNCLIPPED_BY_HAND)
+    objective = pessimistic(double([1.1, 1.1]), double([2, 2]), double([0.8, 0.7]), double([1.2, 1.05]))
+    assert objective.tolist() == pytest.approx([2.2, 2.1], abs=1e-12)
 
 
 def test_a_gamma_weight_by_hand():
@@ -89,8 +78,8 @@ def test_a_gamma_weight_is_a_at_ratio_1_and_nothing_far_away():
     for advantage in (1.0, -1.0):
         for size, slope_there in ((0.0, advantage), (400.0, 0.0), (-400.0, 0.0)):
             logs = torch.full((1, 2), size, dtype=torch.double, requires_grad=True)
-            whole = torch.ones(1, 2, dtype=torch.bool)
-            objective = GammaWeight()(logs.exp(), torch.full((1, 2), advantage), logs * 0, logs * 0, whole)
+            mask = torch.ones(1, 2, dtype=torch.bool)
+            objective = GammaWeight()(logs.exp(), torch.full((1, 2), advantage), logs * 0, logs * 0, mask)
             (got,) = torch.autograd.grad(objective.sum(), logs)
             close(got, torch.full((1, 2), slope_there, dtype=torch.double))
 
@@ -104,23 +93,6 @@ def test_low_high_and_dual_by_hand(gradients):
         cuts = is_clipped(DualClip(c=3.0), ratio, advantages, *limits)
     where = [{at for at, is_cut in zip(DUAL_BY_HAND, cut.tolist(), strict=True) if is_cut} for cut in cuts]
     assert where == [{(0.5, -2.0)}, {(1.5, 2.0), (4.0, 2.0)}, {(4.0, -2.0)}]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.floats(0.01, 5), st.floats(-3, 3).map(lambda a: round(a, 3)), st.floats(0.05, 0.95), st.floats(0.05, 2))
-def test_clipped_is_where_the_slope_is_cut(ratio, advantage, eps_low, eps_high):
-    r, a, lower, upper = (double([v]) for v in (ratio, advantage, 1 - eps_low, 1 + eps_high))
-    assume(ratio not in (1 - eps_low, 1 + eps_high))  # in the corner any slope between will do; torch 2.15 gives ¾ A
-    got = slope(pessimistic, r, a, lower, upper).item()
-    low, high, dual = is_clipped(pessimistic, r, a, lower, upper)
-    assert (bool(low), bool(high)) == (
-        advantage < 0 and ratio < 1 - eps_low,
-        advantage > 0 and ratio > 1 + eps_high,
-    )
-    assert not dual.any()
-    assert not (low & high).any()
-    assert bool(low | high) == (got == 0 and advantage != 0)
-    assert got in (0.0, pytest.approx(advantage))
 
 
 @pytest.mark.parametrize("surrogate", [unclipped, lambda r, a, lower, upper: torch.tanh(r - 1) * a])
@@ -151,8 +123,8 @@ def test_a_surrogate_may_cut_where_it_likes():
 def test_a_surrogate_without_a_gradient_is_cut_wherever_a_token_counts():
     r, a, limits = double([0.5, 1.5, 1.5, 0.5]), double([1.0, 1.0, -1.0, 0.0]), double([1.0] * 4)
     expected = [[True, False, False, False], [False, True, False, False], [False, False, True, False]]
-    for nothing in (
+    for flat in (
         lambda r, a, lower, upper: r.detach() * a,
         lambda r, a, lower, upper: a.clone().requires_grad_() * 2,
     ):
-        assert [cut.tolist() for cut in is_clipped(nothing, r, a, limits, limits)] == expected
+        assert [cut.tolist() for cut in is_clipped(flat, r, a, limits, limits)] == expected

@@ -34,10 +34,10 @@ def refused(call: Callable[[], object], *words: str) -> None:
         assert not PYTHON.search(str(caught.value)), caught.value
 
 
-def outside(declared: Limits, whole: bool) -> Iterator[float]:
+def outside(declared: Limits, is_int: bool) -> Iterator[float]:
     """Give the values just outside of a declared range, and infinity where it must be finite."""
     for words, limit in declared.limits.items():
         if limit != SEEDS:  # which no torch takes: another sentence
-            yield limit + JUST[words] * (1 if whole else 1e-6)
+            yield limit + JUST[words] * (1 if is_int else 1e-6)
     if declared.finite:
         yield math.inf

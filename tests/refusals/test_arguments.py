@@ -26,12 +26,12 @@ NOT_NUMBERS = ("x", None, True, [], {}, math.nan, math.inf, 1j)
 NOT_COUNTS = (*NOT_NUMBERS, 0, -1, 2.5)
 
 
-def call(function: Any, *given: Any, **defaults: Any) -> Any:
-    """Return the function with arguments of its own, functions of `things` called when it is; it takes one more by name."""
+def call(function: Any, *arguments: Any, **defaults: Any) -> Any:
+    """Return the function with arguments bound, fixtures of `things` called when it is; it takes one more by name."""
 
-    def changed(**one: Any) -> Any:
-        first = [each() if each in (policy, chain, reward_model) else each for each in given]
-        return function(*first, **{**defaults, **one})
+    def changed(**one_more: Any) -> Any:
+        values = [x() if x in (policy, chain, reward_model) else x for x in arguments]
+        return function(*values, **{**defaults, **one_more})
 
     return changed
 
@@ -40,8 +40,8 @@ def chain() -> Any:
     return find_task("chain")
 
 
-def update(*given: Any, **changed: Any) -> Any:
-    return next(train_reward_model(*given, **changed))
+def update(*arguments: Any, **changed: Any) -> Any:
+    return next(train_reward_model(*arguments, **changed))
 
 
 def watched(of: Any) -> Any:

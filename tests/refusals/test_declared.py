@@ -36,7 +36,7 @@ ALGORITHM_KINDS = {type(algorithm): algorithm for algorithm in (*ALGORITHMS, *RE
 
 def named(*values: Any) -> Any:
     """Return parameters of a test whose first two parts say which case it is."""
-    return [pytest.param(*each, id=f"{getattr(each[0], '__name__', each[0])}.{each[1]}") for each in values]
+    return [pytest.param(*case, id=f"{getattr(case[0], '__name__', case[0])}.{case[1]}") for case in values]
 
 
 def parts(annotation: Any) -> tuple[Any, ...]:
@@ -52,11 +52,10 @@ def strangers(annotation: Any) -> list[Any]:
 
 def classes_in(package: Any) -> list[type]:
     """Return the dataclasses of a package's modules."""
-    modules = [
-        importlib.import_module(found.name) for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
-    ]
-    own = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    return sorted(filter(is_dataclass, own), key=lambda kind: kind.__name__)
+    names = [module.name for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
+    modules = [importlib.import_module(name) for name in names]
+    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    return sorted(filter(is_dataclass, classes), key=lambda kind: kind.__name__)
 
 
 def pieces() -> list[type]:
@@ -89,9 +88,7 @@ def test_a_setting_refuses_what_it_cannot_be(kind, name):
 
 def build(kind: type, name: str, value: Any) -> None:
     """Build a piece with one wrong parameter, past the tests' type checker, which refuses some before it can."""
-    used = {type(piece): piece for each in (*ALGORITHMS, *RELATIVES) for piece in each.slots().values()} | {
-        type(PPO): PPO
-    }
+    used = {type(piece): piece for a in (*ALGORITHMS, *RELATIVES) for piece in a.slots().values()} | {type(PPO): PPO}
     piece = object.__new__(kind)
     for field in fields(kind):
         default = 1 if field.default is MISSING else field.default
@@ -162,12 +159,12 @@ def wrong_values(idea: Any, name: str, control: Any) -> list[tuple[Any, ...]]:
         return []
     if control.many:
         return [([1] * (control.many + 1), f"{control.many} numbers", "got [1, ")]
-    of_algorithms = idea.algorithms is not None and name in idea.algorithms.parameters
-    if of_algorithms and name not in idea.algorithms.own(idea.algorithms.first):
+    is_parameter = idea.algorithms is not None and name in idea.algorithms.parameters
+    if is_parameter and name not in idea.algorithms.own(idea.algorithms.first):
         return []  # a parameter of other algorithms
     wrong: list[tuple[Any, ...]] = [("much", "got 'much'"), (math.inf, "got inf"), (math.nan, "nan")]
     ends = control.stops or (control.low, control.high)
-    if of_algorithms:  # its range is the piece's
+    if is_parameter:  # its range is the piece's
         wrong.append((-1000.0, "got -1000.0"))
     elif all(isinstance(end, int | float) for end in ends):
         low, high = min(ends), max(ends)
@@ -184,16 +181,11 @@ CHECKED = checked(lambda: None).__code__
 
 def checked_functions() -> list[FunctionType]:
     """Return the functions of both packages whose arguments are checked by their annotations."""
-    modules = [
-        importlib.import_module(found.name)
-        for package in (rlviz, small_models)
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-        if not found.name.endswith("__main__")
-    ]
-    found = {
-        value for module in modules for value in vars(module).values() if getattr(value, "__code__", None) is CHECKED
-    }
-    return sorted(found, key=lambda function: function.__qualname__)
+    packages = [pkgutil.walk_packages(package.__path__, f"{package.__name__}.") for package in (rlviz, small_models)]
+    names = [module.name for modules in packages for module in modules if not module.name.endswith("__main__")]
+    values = [value for name in names for value in vars(importlib.import_module(name)).values()]
+    functions = {value for value in values if getattr(value, "__code__", None) is CHECKED}
+    return sorted(functions, key=lambda function: function.__qualname__)
 
 
 class Stranger:
@@ -204,6 +196,6 @@ class Stranger:
 def test_a_function_refuses_arguments_of_another_type(function):
     """All of them are of another type; the first that is checked is named."""
     kinds, parameters = annotations_of(function), inspect.signature(function).parameters
-    names = [name for name, each in parameters.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    names = [name for name, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     first = next(name for name in names if kinds.get(name, Any) is not Any)
     refused(lambda: function(**dict.fromkeys(names, Stranger())), f"{first} must be ", "got a value of type Stranger")

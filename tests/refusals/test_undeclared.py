@@ -16,48 +16,37 @@ from rlviz import (
     GRPO,
     PPO,
     Contender,
-    PairSettings,
     TrainSettings,
     compare,
     diagnose,
     explore_clip,
     inspect_run,
     resume,
-    show,
     train,
     train_in_page,
 )
 from rlviz.algorithms import (
     DISTILLATION,
     DUPO,
-    ECHO,
-    FORKING_TOKENS,
     GRPO_PROCESS,
-    GSPO,
-    IPO,
     ORPO,
     PPO_PENALTY,
     SIMPO,
     find_algorithm,
-    formulas,
 )
 from rlviz.algorithms.describe import from_json, to_json
-from rlviz.interop import carried, explain_config, to_trl
-from rlviz.lessons import Predictions, check, keep, show_bug
+from rlviz.interop import carried, explain_config
+from rlviz.lessons import Predictions, keep, show_bug
 from rlviz.parallel import check_engine
-from rlviz.pictures import explore_aggregation, explore_bounds, explore_dpo, explore_entropy, explore_length
+from rlviz.pictures import explore_bounds, explore_dpo, explore_length
 from rlviz.pictures.catalogue import find_explorer
 from rlviz.pieces.bounds import FixedBounds
-from rlviz.pieces.kl import KLInReward
-from rlviz.runs import recorded_run
-from rlviz.runs.panel import training_panel
-from rlviz.settings import check_names
 from rlviz.study.claims import find_claim
 from rlviz.study.verdicts import quoted
 from rlviz.tabular import train_table
 from rlviz.training import find_task
 from rlviz.types import Batch
-from small_models.pairs import Pair, encode_pairs, read_pairs
+from small_models.pairs import Pair, read_pairs
 from small_models.policies import choose_device, load_policy
 from small_models.sampling import sample
 from small_models.scorers import RewardModel
@@ -81,8 +70,8 @@ def half(prompt, response, answer):
 """
 
 
-def begin(**given):
-    return train(**{"policy": policy(), "task": "chain", "algorithm": GRPO, "out": "run", **given})
+def begin(**arguments):
+    return train(**{"policy": policy(), "task": "chain", "algorithm": GRPO, "out": "run", **arguments})
 
 
 def credited(rule):
@@ -108,27 +97,18 @@ def by_rule(name):
 # a call, and words of its refusal, joined by …
 NAMES = (
     (lambda: find_algorithm("grop"), "algorithm 'grop' is not known; did you mean …grpo"),
-    (lambda: show("grop"), "algorithm 'grop' is not known; did you mean grpo"),
-    (lambda: formulas("grop"), "algorithm 'grop' is not known; did you mean grpo"),
     (lambda: train("chian", GRPO), "task 'chian' is not known; did you mean chain…known: "),
-    (lambda: training_panel("chian"), "task 'chian' is not known; did you mean chain"),
     (lambda: find_explorer("clpi"), "picture 'clpi' is not known; did you mean clip"),
     (lambda: find_claim("length_bais"), "'length_bais' is not known; did you mean length_bias"),
     (lambda: quoted("starved", folder="."), "folder…no verdicts.md…rlviz experiment --all"),
     (lambda: replace(GRPO, bound=FixedBounds()), "unknown slot 'bound'; did you mean bounds…slots: "),
     (lambda: TrainSettings(max_new_token=3), "no setting 'max_new_token'; did you mean max_new_tokens"),
-    (lambda: PairSettings(zzz=3), "no setting 'zzz'; it has steps, seed"),
-    (lambda: check_names(TrainSettings, ["group_sise"], "of mine"), "group_sise…did you mean group_size"),
     (lambda: begin(steps=2), "train has no argument 'steps'…TrainSettings(steps=…"),
     (lambda: begin(group_sise=2), "'group_sise'; did you mean group_size"),
     (lambda: show_bug("99"), "lesson must be one of …; got '99'"),
-    (lambda: check.bug("99", line=1, does=""), "lesson must be one of …; got '99'"),
     (lambda: Predictions("03", dead="Which?")("dea"), "name must be one of dead; got 'dea'"),
-    (lambda: Predictions("../04"), "lesson must be made of letters…got '../04'"),
     (lambda: keep("../x", third_pair), "name must be a Python name…got '../x'"),
     (lambda: load_policy("no/such"), "policy: 'no/such' is no folder here, no shipped policy"),
-    (lambda: load_policy("a\0b"), "policy"),
-    (lambda: load_policy("x" * 100_000), "policy"),
     (lambda: choose_device("tpu"), "device must be one of auto, cpu, cuda; got 'tpu'"),
     (lambda: check_engine("dask"), "on must be local, ray, or ray:ADDRESS…got 'dask'"),
     (lambda: train_in_page(GRPO, "lookup"), "task must be one of chain…got 'lookup'"),
@@ -136,62 +116,40 @@ NAMES = (
 )
 FILES = (
     (lambda: third_pair("{'prompt': 1}"), "pairs.jsonl, line 3 is not JSON"),
-    (lambda: third_pair("[1, 2]"), "line 3 must be an object…got [1, 2]"),
     (lambda: third_pair('{"prompt": "1=", "chosen": "2"}'), "line 3 lacks rejected"),
-    (lambda: third_pair('{"prompt": "1=", "chosen": 2, "rejected": "3"}'), "line 3: chosen must be a text; got 2"),
-    (lambda: third_pair('{"prompt": "", "chosen": "2", "rejected": "3"}'), "line 3: prompt must not be empty"),
-    (lambda: third_pair('{"prompt": "1=", "chosen": "2", "rejected": "2"}'), "line 3: chosen and rejected must differ"),
     (lambda: read_pairs(file("p.jsonl", b"\xff")), "p.jsonl, line 1 is not UTF-8 text"),
-    (lambda: read_pairs(file("p.jsonl", "\n\n")), "p.jsonl holds no pairs"),
     (lambda: third_prompt("oops"), "eggs.jsonl, line 3 is not JSON"),
-    (lambda: third_prompt('{"prompt": "c?"}'), "eggs.jsonl, line 3 lacks answer"),
-    (lambda: third_prompt('{"prompt": 5, "answer": 1}'), "line 3: prompt must be a text or a list; got 5"),
-    (lambda: third_prompt('{"prompt": " ", "answer": 1}'), "line 3: prompt must not be empty"),
     (lambda: third_prompt('{"prompt": [{"role": "user"}], "answer": 1}'), "line 3: prompt[0] lacks content"),
     (lambda: third_prompt('{"prompt": "c?", "answer": "yes"}'), "line 3: answer must hold a number…got 'yes'"),
     (lambda: third_prompt('{"prompt": "a?", "answer": "7"}'), "line 3: the prompt is that of line 1"),
     (lambda: find_task(file("eggs.jsonl", EGGS[:30]), rule="exact"), "eggs.jsonl holds one prompt; two are needed"),
     (lambda: find_task(file("eggs.jsonl", EGGS)), "rule is missing…Give last-number"),
-    (lambda: find_task("none.jsonl", rule="exact"), "task: there is no file none.jsonl"),
-    (lambda: find_task("eggs.csv", rule="exact"), "task must be one of chain…file ending in .jsonl; got 'eggs.csv'"),
     (lambda: find_task("chain", rule="exact"), "rule is for a task from a file…got the task 'chain'"),
     (lambda: find_task(file("e.jsonl", EGGS), rule="last"), "rule must be last-number, exact, or FILE.py…got 'last'"),
-    (lambda: find_task(file("e.jsonl", EGGS), rule="none.py:even"), "rule: there is no Python file none.py"),
     (lambda: find_task(file("e.jsonl", EGGS), rule=file("r.py", "def e(:") + ":e"), "cannot be imported (SyntaxError"),
     (lambda: by_rule("evn"), "rules.py has no function evn; it has even"),
     (lambda: by_rule("raises"), "raised KeyError: 'no such key'…eggs.jsonl, line 1"),
-    (lambda: by_rule("half"), "must return True or False, or a Grade; got 0.5"),
     (lambda: RewardModel.load("nothing", device="cpu"), "there is no folder nothing"),
-    (lambda: diagnose("nothing"), "nothing"),
     (lambda: diagnose(file("log.jsonl", "oops")), "log.jsonl"),
     (lambda: inspect_run("."), "holds no run"),
     (lambda: inspect_run(done_on_pairs(), done()), "other must learn from what run learns from…one had pairs"),
-    (lambda: recorded_run("dapo"), "name must be one of grpo, ppo, dpo, hacked, lookup; got 'dapo'"),
-    (lambda: inspect_run(done()).save("both.pdf"), "path must end in .html; got 'both.pdf'"),
     (lambda: resume("."), "run folder . holds no run"),
-    (lambda: resume(done(), steps=2), "steps: the run in …has done its 2; give a higher total"),
     (lambda: resume(done(), steps=3, algorithm=FREE), "algorithm: the run in …was trained with another one"),
     (lambda: from_description(kl={"piece": "os:system"}), "algorithm.kl: 'os:system' is not a piece of rlviz"),
-    (lambda: from_description(kl={"piece": "builtins:eval"}), "'builtins:eval' is not a piece of rlviz"),
     (lambda: from_description(kl={"piece": "rlviz.pieces.kl:torch.load"}), "is not a piece of rlviz"),
     (lambda: from_description(select=None), "algorithm.select must be a function; got None"),
     (lambda: from_json(json.loads(json.dumps(to_json(GRPO))) | {"groups": 3}), "no 'groups' in this version"),
-    (lambda: explain_config(Path("none.yaml")), "none.yaml"),
-    (lambda: explain_config(""), "must be a mapping of options"),
     (lambda: explain_config("beta: ["), "cannot be parsed: line "),
-    (lambda: explain_config("GRPOConfig(beta="), "the Python in it cannot be parsed: line 1"),
     (lambda: explain_config("a: 1"), "nothing in it says whose it is"),
     (lambda: explain_config("beta: 0.1"), "GRPOConfig and DPOConfig alike: say which with kind"),
-    (lambda: explain_config("num_generations: 0\nloss_type: grpo"), "num_generations must be …at least 1; got 0"),
     (lambda: explain_config(BOMB), "at most 10,000 options"),
-    (lambda: explain_config("# " + "x" * 2**18), "at most 256 kB"),
 )
 TOGETHER = (
     (lambda: replace(GRPO, surrogate=lambda ratio, advantages: ratio), "surrogate must take 4 arguments (ratio, adv"),
     (lambda: replace(GRPO, bounds=FixedBounds), "bounds must be a function of 1 argument (old_logp) or a built piece"),
     (lambda: replace(PPO_PENALTY, kl=None), "controller changes the beta of the KL term…controller=None"),
     (lambda: credited(lambda rewards: rewards[:1]), "advantage…must return a tensor [2, 3] or [2, 3, 4]; got …[1, 3]"),
-    (lambda: replace(GRPO, select=lambda rewards: [0]).selected(LOGP[0]), "select must return indices of groups"),
+    (lambda: replace(GRPO, select=lambda rewards: [0]).select_groups(LOGP[0]), "select must return indices of groups"),
     (lambda: train_table(replace(FREE, surrogate=lambda ratio, advantages, lower, upper: advantages * 2), steps=2),
      "Mine's surrogate…must have a gradient by the ratio"),
     (lambda: GRPO.loss(LOGP, Batch(LOGP, LOGP, MASK)), "GRPO's kl…needs ref_logp; got None"),
@@ -199,38 +157,27 @@ TOGETHER = (
     (lambda: GRPO.with_parameters(eps=0.2), "eps must be at most 0.01…the widths of the clip are eps_low and eps_high"),
     (lambda: TrainSettings(updates_per_rollout=3, minibatches=2), "must be a multiple of minibatches (2)…got 3"),
     (lambda: TrainSettings(prompt_pool=5), "prompt_pool must be 0 (all prompts) or at least num_prompts (32); got 5"),
-    (lambda: begin(algorithm=DPO, settings=SHORT), "settings must be PairSettings for DPO; got TrainSettings"),
     (lambda: begin(pairs=PAIRS), "pairs: GRPO learns from responses that it samples"),
-    (lambda: begin(algorithm=DPO, pairs=PAIRS), "batch_size must be at most 2, the number of pairs; got 64"),
     (lambda: begin(algorithm=DISTILLATION), "reference: Distillation learns from a teacher…--reference"),
     (lambda: begin(algorithm=DPO, reward_model=reward_model()), "reward_model: DPO learns from pairs"),
     (lambda: begin(algorithm=DUPO, settings=replace(SHORT, reward_format=0.5)), "DUPO weighs the rules itself"),
     (lambda: begin(algorithm=replace(DAPO, advantage=GRPO_PROCESS.advantage)), "takes no shaping of whole responses'"),
-    (lambda: begin(algorithm=replace(GRPO_PROCESS, kl=KLInReward())), "no KL in the reward"),
     (lambda: begin(settings=replace(SHORT, num_prompts=100_000)), "num_prompts must be at most 90000…got 100000"),
-    (lambda: begin(settings=replace(SHORT, routing="replayed")), "routing is replayed for a policy of experts"),
     (lambda: begin(out=""), "out must be the path of a folder; got ''"),
     (lambda: sample(policy(), ["35271="], max_new_tokens=100), "100 after a prompt of 6 tokens exceeds the 64 positions"),
     (lambda: sample(policy(), ["3É="], max_new_tokens=2), "text '3É=' holds ['É']; this vocabulary has"),
-    (lambda: sample(policy(), [], max_new_tokens=2), "prompts must hold at least one; got none"),
     (lambda: sample(policy(), ["1="], group_size=10**9, max_new_tokens=4), "would take … GB…lower group_size"),
     (lambda: train_table(GRPO, replicas=10**9), "…GB…lower steps, group_size, groups or replicas"),
-    (lambda: encode_pairs(policy(), []), "pairs must hold at least one; got none"),
     (lambda: Pair("1=", "1", "1"), "chosen and rejected must differ; both are '1'"),
     (lambda: find_task("chain").gold("abc"), "prompt must be written as …is; got 'abc'"),
     (lambda: compare([Contender("GRPO", FREE)] * 2, "chain", out="out"), "contenders must have names of their own"),
     (lambda: compare([Contender("DPO", DPO)], "chain", out="out"), "budget: DPO learns from pairs…choose seconds"),
     (lambda: explore_bounds(DPO), "algorithm: DPO has no ratio that could be limited"),
-    (lambda: explore_bounds(GSPO), "algorithm: GSPO limits the ratio of a whole response"),
     (lambda: explore_dpo(ORPO), "algorithm: ORPO has nothing that this picture shows; …have"),
     (lambda: explore_length(PPO), "algorithm: PPO does not learn from groups of responses"),
-    (lambda: explore_entropy(FORKING_TOKENS, step=61), "step must be from 0 to 60; got 61"),
-    (lambda: explore_aggregation(IPO), "algorithm: IPO has nothing that this picture shows; …have"),
     (lambda: explore_clip(beside="dapo"), "beside must be a list of algorithms, such as GRPO; got 'dapo'"),
     (lambda: train_in_page(PPO), "algorithm: PPO needs a critic"),
-    (lambda: to_trl(DPO, SHORT), "settings must be PairSettings for DPO; got TrainSettings"),
     (lambda: carried(object, PPO), "algorithm must be one of groups, such as DCPO…no critic"),
-    (lambda: carried(object, ECHO), "ECHO learns from what a tool wrote"),
     (lambda: carried(object, DAPO), "DAPO samples further prompts (max_rounds=10)…give…max_rounds=1"),
     (lambda: diagnose(train("chain", DCPO, SHORT)), "run keeps no records of its own; give the list of them"),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.kl import KLToOld
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import unclipped
-from rlviz.pieces.words import says
+from rlviz.pieces.words import explained
 from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
 from rlviz.runs.formula import decimals_for, filled, gradient_in_words, shown
 from rlviz.runs.terms import token_terms
@@ -127,7 +127,7 @@ def of_surrogate(text, call=lambda ratio, advantages, lower, upper: torch.tanh(r
     def own(ratio, advantages, lower, upper):
         return call(ratio, advantages, lower, upper)
 
-    return replace(NO_KL, surrogate=own if text is None else says(formula=text)(own))
+    return replace(NO_KL, surrogate=own if text is None else explained(formula=text)(own))
 
 
 LEAKY = "min(ratio, upper) · advantages + 0.1 · (ratio − 1)"
