@@ -49,9 +49,9 @@ def without_adapter(model: Any) -> PreTrainedModel:
     return copy.deepcopy(model).unload() if has_adapter(model) else model
 
 
-def merged_copy(model: Any) -> PreTrainedModel:
-    """Return a copy with weights of its own, in which an adapter has become part of them."""
-    return copy.deepcopy(model).merge_and_unload() if has_adapter(model) else copy.deepcopy(model)
+def merge_adapter(model: Any) -> PreTrainedModel:
+    """Return the model after its adapter, if it has one, has become part of its weights."""
+    return model.merge_and_unload() if has_adapter(model) else model
 
 
 def read_adapter(model: PreTrainedModel, folder: Path) -> Any:

@@ -40,7 +40,7 @@ def cut(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value as Python writes it, the beginning of a long one; the kind of what has no short form."""
     if isinstance(value, str | bytes):
         return cut(repr(value[:LONGEST]))
@@ -67,15 +67,15 @@ def check_number(name: str, value: Any, allowed: Callable[[Any], bool], words: s
     whole: an integer is asked for, one that a tensor can hold.
     """
     if not isinstance(value, Integral if whole else Real) or isinstance(value, bool):
-        raise ValueError(f"{name} must be {'a whole' if whole else 'a'} number, {words}; got {shown(value)}")
+        raise ValueError(f"{name} must be {'a whole' if whole else 'a'} number, {words}; got {short_repr(value)}")
     if isinstance(value, Integral):
         sized, words_of_size = abs(int(value)) < 2**63, "below 2**63"
     else:
         sized, words_of_size = math.isfinite(value), "finite"
     if not sized:
-        raise ValueError(f"{name} must be {words}, and {words_of_size}; got {shown(value)}")
+        raise ValueError(f"{name} must be {words}, and {words_of_size}; got {short_repr(value)}")
     if not allowed(value):
-        raise ValueError(f"{name} must be {words}; got {shown(value)}")
+        raise ValueError(f"{name} must be {words}; got {short_repr(value)}")
 
 
 def check_at_least(least: int, **values: Any) -> None:
@@ -89,7 +89,7 @@ def check_seed(seed: Any) -> None:
     check_at_least(0, seed=seed)
 
 
-def check_some(name: str, values: Sequence[Any]) -> None:
+def check_not_empty(name: str, values: Sequence[Any]) -> None:
     """Raise ValueError for a list in which nothing is."""
     if not values:
         raise ValueError(f"{name} must hold at least one; got none")
@@ -98,9 +98,9 @@ def check_some(name: str, values: Sequence[Any]) -> None:
 def check_type(name: str, value: Any, kind: Any) -> None:
     """Raise ValueError when a value is not what the annotation asks for; of a tensor only that it is one."""
     if isinstance(value, int) and abs(value) >= LARGEST and SIMPLE.get(kind):
-        raise ValueError(f"{name} must be below 2**63 in size; got {shown(value)}")
+        raise ValueError(f"{name} must be below 2**63 in size; got {short_repr(value)}")
     if not _fits(value, kind):
-        raise ValueError(f"{name} must be {_words(kind)}; got {shown(value)}")
+        raise ValueError(f"{name} must be {_words(kind)}; got {short_repr(value)}")
 
 
 def check_fields(instance: Any) -> None:

@@ -49,7 +49,7 @@ def evaluate(
     seed: int = 0,
 ) -> Evaluation:
     """Grade one response to each of `num_prompts` held-out prompts (where there are fewer, each once, or again from the first as
-    `task.asks_again` says).
+    `task.repeats_prompts` says).
 
     The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy;
     `max_new_tokens` is the task's own unless given. Raises ValueError for a setting out of its range.
@@ -59,7 +59,7 @@ def evaluate(
     check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST, f"at least 1 and at most {MOST:,}", whole=True)
     check_seed(seed)
     held_out = task.held_out_prompts
-    if not task.asks_again:
+    if not task.repeats_prompts:
         num_prompts = min(num_prompts, len(held_out))
     prompts = [held_out[index % len(held_out)] for index in range(num_prompts)]
     at_once = num_prompts if policy.num_parameters <= SMALL else AT_ONCE

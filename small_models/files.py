@@ -38,7 +38,7 @@ class NoJsonError(ValueError):
     """This is not JSON at all, as a line is not that was cut short."""
 
 
-def said(path: str | os.PathLike[str]) -> str:
+def display_path(path: str | os.PathLike[str]) -> str:
     """Return a path for a sentence, the end of a long one."""
     text = str(path)
     return text if len(text) <= LONGEST_PATH else f"…{text[1 - LONGEST_PATH :]}"
@@ -49,11 +49,11 @@ def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> Non
     mode = Path(path).stat().st_mode
     if not (stat.S_ISREG(mode) or (folders and stat.S_ISDIR(mode))):
         what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-        raise ValueError(f"{said(path)} must be a file; it is {what}")
+        raise ValueError(f"{display_path(path)} must be a file; it is {what}")
 
 
 @contextmanager
-def whole_files(folder: Path) -> Iterator[Path]:
+def replace_files(folder: Path) -> Iterator[Path]:
     """Give a folder to write into, whose files and folders then replace those of `folder` one by one."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
@@ -70,12 +70,12 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise ValueError(f"{said(path)} cannot be read ({error.strerror})") from error
+        raise ValueError(f"{display_path(path)} cannot be read ({error.strerror})") from error
 
 
 def read_json(path: str | os.PathLike[str], kind: type[T]) -> T:
     """Return a JSON file as a value of this type. Raises ValueError, which names the field."""
-    return convert(parse(read_file(path), said(path)), kind, said(path))
+    return convert(parse(read_file(path), display_path(path)), kind, display_path(path))
 
 
 def read_lines(path: str | os.PathLike[str], *, growing: bool = False) -> Iterator[tuple[str, Any]]:
@@ -88,7 +88,7 @@ def read_lines(path: str | os.PathLike[str], *, growing: bool = False) -> Iterat
     last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
     for number, line in enumerate(lines[:last], 1):
         if growing or line.strip():
-            where = f"{said(path)}, line {number}"
+            where = f"{display_path(path)}, line {number}"
             try:
                 value = parse(line, where)
             except NoJsonError:
@@ -146,14 +146,14 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     raise ValueError(f"{where}: {why}")  # what the type itself refuses
 
 
-def with_nan(value: Any, kind: Any) -> Any:
+def nulls_to_nan(value: Any, kind: Any) -> Any:
     """Return what JSON said with not a number for every `null` that stands where this dataclass has a number and no None."""
     inner = next(iter(get_args(kind)), None) if get_origin(kind) is tuple else None
     if inner is not None and isinstance(value, list):
-        return [with_nan(one, inner) for one in value]
+        return [nulls_to_nan(one, inner) for one in value]
     if is_dataclass(kind) and isinstance(value, dict):
         kinds = annotations_of(cast(Any, kind))
-        return {name: with_nan(one, kinds.get(name)) for name, one in value.items()}
+        return {name: nulls_to_nan(one, kinds.get(name)) for name, one in value.items()}
     return math.nan if value is None and kind is float else value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from small_models.any_model import model_inputs
+from small_models.any_model import forward_inputs
 from small_models.policies import Policy, one_thread_if_small
 
 
@@ -23,11 +23,11 @@ def routed(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tens
     return None if experts is None else experts[:, :, -tokens.shape[-1] :]
 
 
-def routes_of(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the experts of all that is read, for `replaying`: of prompts [P, S, layers, k], of tokens [P, G, layers, k, T].
+def record_routes(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the experts of all that is read, for `replay_routes`: of prompts [P, S, layers, k], of tokens [P, G, layers, k, T].
 
     Nothing is read after the last token: its experts are 0, and are not put back. Raises ValueError for a policy without
-    experts, or one whose routers do not say which they took or share weights out otherwise than `replaying` does.
+    experts, or one whose routers do not say which they took or share weights out otherwise than `replay_routes` does.
     """
     with _hooked(_routers(policy), _check_weights):
         experts = _chosen(policy, prompt_ids, prompt_mask, tokens)
@@ -43,7 +43,7 @@ def _chosen(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Ten
     """Return the experts of each position of a prompt and of a response but for its last token: [P, G, S + T − 1, layers, k]."""
     if not (routers := _routers(policy)):
         return None
-    inputs = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1])
+    inputs = forward_inputs(prompt_ids, prompt_mask, tokens[..., :-1])
     with one_thread_if_small(policy), torch.no_grad(), _listening(routers) as heard:
         policy.model.base_model(**inputs, use_cache=False)
     if not heard:
@@ -87,8 +87,8 @@ def _listening(routers: list[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def replaying(policy: Policy, of_prompts: Tensor, of_tokens: Tensor, owner: Tensor | None = None) -> Iterator[None]:
-    """Let what is read go through the experts that `routes_of` gave, whatever the routers would choose now.
+def replay_routes(policy: Policy, of_prompts: Tensor, of_tokens: Tensor, owner: Tensor | None = None) -> Iterator[None]:
+    """Let what is read go through the experts that `record_routes` gave, whatever the routers would choose now.
 
     Routing replay (GSPO, arXiv 2507.18071, §4; of the sampler's routes: R3, 2510.11370): the experts are the old ones, and their
     weights the router's probabilities now, over these experts: p_e / Σ_chosen p. owner: the prompt of of_tokens[i], None: i.

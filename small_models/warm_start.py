@@ -19,7 +19,7 @@ import transformers
 from torch.nn import functional as F
 
 from small_models.evaluation import beginning_logp, evaluate
-from small_models.files import whole_files
+from small_models.files import replace_files
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
 from small_models.tasks import Chain, Lookup, Ramble, Sort, Task, Trip
@@ -95,13 +95,13 @@ class Phase:
 class Recipe:
     """How the shipped policy of this name is made: phases in order, on a policy with this many experts a layer (0: dense).
 
-    look: what is measured beside accuracy at every look, by name.
+    measure: what is measured beside accuracy at every look, by name.
     """
 
     name: str
     phases: tuple[Phase, ...]
     experts: int = 0
-    look: Callable[[Policy], dict[str, float]] = lambda _: {}
+    measure: Callable[[Policy], dict[str, float]] = lambda _: {}
 
     @property
     def task(self) -> Task:
@@ -129,7 +129,7 @@ class Recipe:
             done += record.step
 
 
-def reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float]:
+def measure_reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float]:
     """Return what a `chain` policy does on held-out prompts: how probable it is to reason, and how right it is then.
 
     probability_of_reasoning: mean over prompts of the probability, not sampled, that the first token is the first running
@@ -160,7 +160,7 @@ RECIPES = (
             Phase(Chain(reasoning=0.02), max_steps=60, batch_size=256, lr=1e-3),
             Phase(Chain(reasoning=0.003), max_steps=10, batch_size=256, lr=5e-4),
         ),
-        look=reasoning,
+        measure=measure_reasoning,
     ),
     Recipe("lookup", (Phase(Lookup(), target_accuracy=0.33),)),
     Recipe("ramble", (Phase(Ramble(), target_accuracy=0.35),)),
@@ -181,7 +181,7 @@ def _main(arguments: list[str] | None = None) -> None:
         recipe = recipe.with_target(options.target_accuracy)
     out = options.out or CHECKPOINTS / recipe.name
     for policy, record in recipe.make(options.seed):
-        numbers = {"held-out accuracy": record.accuracy, **recipe.look(policy)}
+        numbers = {"held-out accuracy": record.accuracy, **recipe.measure(policy)}
         shown = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
         print(f"update {record.step:4d}  loss {record.loss:.3f}  {shown}", flush=True)
     policy.save(out)
@@ -191,12 +191,12 @@ def _main(arguments: list[str] | None = None) -> None:
         "updates": record.step,
         "held_out_accuracy_sampled": evaluate(policy, recipe.task).accuracy,
         "held_out_accuracy_greedy": evaluate(policy, recipe.task, temperature=0).accuracy,
-        **recipe.look(policy),
+        **recipe.measure(policy),
         "parameters": policy.num_parameters,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    with whole_files(out) as temporary:
+    with replace_files(out) as temporary:
         (temporary / "made.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(made, indent=2))
 

@@ -21,8 +21,8 @@ from rlviz.pieces.aggregation import weighted_sum
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.pieces.words import label
 from rlviz.types import Batch, LossOutput, TokenObjective
-from small_models.checks import cut, shown
-from small_models.host import waits
+from small_models.checks import cut, short_repr
+from small_models.host import is_recording, needs_sync
 
 MADE_UP = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # old probabilities to try bounds with
 LARGEST_EPS = 0.01  # TRL takes 1e-4, verl 1e-6; whoever asks for more means the clip
@@ -195,7 +195,7 @@ class PolicyGradient:
                 f"{self._rule('bounds')} must return two limits, lower and upper, each a number or shaped like old_logp "
                 f"({list(old_logp.shape)}); got {_told(returned)}"
             ) from None
-        if waits(old_logp.device):
+        if is_recording() or needs_sync(old_logp.device):
             wrong = mask & ~(lower <= upper)
             return lower.masked_fill(wrong, math.nan), upper.masked_fill(wrong, math.nan)
         if lower.numel() and float((upper - lower).amin()) >= 0:  # two operations: it is asked often
@@ -478,7 +478,7 @@ def with_tensors(algorithm: Any, numbers: Mapping[str, Tensor]) -> Any:
 def numbers(algorithm: Any) -> dict[str, int | float]:
     """Return the numbers in an algorithm's pieces, which `with_parameters` can change: parameter → value."""
     if not is_dataclass(algorithm) or isinstance(algorithm, type):
-        raise ValueError(f"algorithm must be an algorithm, such as GRPO; got {shown(algorithm)}")
+        raise ValueError(f"algorithm must be an algorithm, such as GRPO; got {short_repr(algorithm)}")
     found: dict[str, int | float] = {}
     for piece in (getattr(algorithm, f.name) for f in fields(algorithm)):
         for name in parameters_of(piece):

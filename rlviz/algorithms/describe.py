@@ -11,7 +11,7 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
-from small_models.checks import annotations_of, check_type, shown
+from small_models.checks import annotations_of, check_type, short_repr
 
 _HERE = "rlviz.pieces."
 _KINDS = {
@@ -44,7 +44,7 @@ def from_json(described: Any, where: str = "algorithm") -> Any:
     needed = [name for name, field in has.items() if field.default is MISSING and field.default_factory is MISSING]
     lacking = [name for name in needed if name not in given]
     if unknown or lacking:
-        what = f"has no {shown(unknown[0])}" if unknown else f"needs {lacking[0]}"
+        what = f"has no {short_repr(unknown[0])}" if unknown else f"needs {lacking[0]}"
         raise ValueError(f"{where}: {piece.__name__} {what} in this version of rlviz; train again")
     inner = {name: from_json(value, f"{where}.{name}") for name, value in given.items()}
     kinds = annotations_of(piece)
@@ -61,13 +61,13 @@ def _piece(named: Any, where: str) -> Any:
     if isinstance(named, str) and named in _KINDS:
         return _KINDS[named]
     module, _, name = str(named).partition(":")
-    own = f"{where}: {shown(named)} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
+    own = f"{where}: {short_repr(named)} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
     if not module.startswith(_HERE) or not name.isidentifier() or name.startswith("_"):
         raise ValueError(own)
     try:
         piece = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        raise ValueError(f"{where}: this version of rlviz has no piece {shown(named)}") from None
+        raise ValueError(f"{where}: this version of rlviz has no piece {short_repr(named)}") from None
     if (
         not (inspect.isfunction(piece) or (inspect.isclass(piece) and is_dataclass(piece)))
         or piece.__module__ != module

@@ -315,7 +315,7 @@ class _Plain(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         call = node.value
-        checks = isinstance(call, ast.Call) and ast.unparse(call.func).startswith(("_check", "refuse"))
+        checks = isinstance(call, ast.Call) and ast.unparse(call.func).startswith(("_check", "check_lazily"))
         return None if checks or isinstance(call, ast.Constant) else self.generic_visit(node)
 
     def _bare(self, node: Function) -> Function:

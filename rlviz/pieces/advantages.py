@@ -16,7 +16,7 @@ from rlviz.pieces.gae import whiten
 from rlviz.pieces.kl import k1
 from rlviz.pieces.words import says
 from rlviz.ranges import Checked, within
-from small_models.host import refuse
+from small_models.host import check_lazily
 
 Scale = Literal["group_std", "batch_std", "none"]
 
@@ -118,7 +118,7 @@ class MeanScaled:
     def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
         _check_group(rewards)
         mean, equal = rewards.mean(1, keepdim=True), all_equal(rewards).unsqueeze(1)
-        refuse(
+        check_lazily(
             (mean <= 0) & ~equal,
             lambda: f"rewards must have a mean above 0 in each group; got {float(mean[~equal].min()):g}",
         )

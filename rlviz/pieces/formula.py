@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 Mark = Literal["", "all", "head"]
 PYTHON = str.maketrans({"·": "*", "−": "-", "²": "**2"})
@@ -177,7 +177,9 @@ class _Reader:
         try:
             tree = ast.parse(" ".join(text.translate(PYTHON).split()), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: brackets without end
-            raise ValueError(f"formula must be an expression, such as ratio · advantages; got {shown(text)}") from error
+            raise ValueError(
+                f"formula must be an expression, such as ratio · advantages; got {short_repr(text)}"
+            ) from error
         return self.node(tree)
 
     def node(self, node: ast.expr) -> Node:
@@ -201,7 +203,7 @@ class _Reader:
             case ast.Tuple(elts=parts):
                 return Node("list", tuple(map(self.node, parts)))
         raise ValueError(
-            f"formula must be made of names, numbers, + − · /, comparisons and calls; got {shown(ast.unparse(node))}"
+            f"formula must be made of names, numbers, + − · /, comparisons and calls; got {short_repr(ast.unparse(node))}"
         )
 
     def binary(self, op: ast.operator, left: Node, right: Node) -> Node:

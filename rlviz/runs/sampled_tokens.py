@@ -16,7 +16,7 @@ from rlviz.algorithms import GRPO
 from rlviz.pictures.mismatch_tokens import BITS, FILE, LAGS, STEPS
 from rlviz.training import TrainSettings, train
 from small_models.policies import load_policy
-from small_models.precision import rounded
+from small_models.precision import round_to_bits
 from small_models.sampling import response_logits, sample, token_logp
 from small_models.tasks import Chain
 
@@ -37,7 +37,7 @@ def record(path: Path = FILE) -> None:
             engine = past[-1 - lag].frozen_copy()
             with torch.no_grad():
                 for weight in engine.weights.parameters():
-                    weight.copy_(rounded(weight, bits))
+                    weight.copy_(round_to_bits(weight, bits))
             samples = sample(
                 engine,
                 task.held_out_prompts[:ASKED],
@@ -46,7 +46,7 @@ def record(path: Path = FILE) -> None:
                 generator=torch.Generator().manual_seed(0),
             )
             with torch.no_grad():
-                old_logp = token_logp(response_logits(policy, **samples.place), samples.tokens)
+                old_logp = token_logp(response_logits(policy, **samples.model_inputs), samples.tokens)
             texts = samples.texts(policy)
             graded = [
                 [task.grade(p, t).correct for t in row]

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from rlviz.settings import Critic
 from small_models.policies import Policy
 from small_models.sampling import response_logits_and_hidden
-from small_models.scorers import Scorer, number_of
+from small_models.scorers import Scorer, apply_head
 
 
 class Placed(Protocol):
     """Responses that a model can be asked about."""
 
     @property
-    def place(self) -> dict[str, Tensor]: ...
+    def model_inputs(self) -> dict[str, Tensor]: ...
 
 
 def new_critic(policy: Policy, kind: Critic) -> SeparateCritic | SharedCritic:
@@ -30,7 +30,7 @@ class SeparateCritic(nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        self.scorer = Scorer.of(policy)
+        self.scorer = Scorer.from_policy(policy)
 
     @property
     def head(self) -> nn.Linear:
@@ -38,7 +38,7 @@ class SeparateCritic(nn.Module):
 
     def forward(self, policy: Policy, rows: Placed, *, alone: bool) -> tuple[None, Tensor]:
         """Return V before each token, [P, G, T], and no logits of the policy, which has no part in it."""
-        return None, self.scorer.values(**rows.place)
+        return None, self.scorer.values(**rows.model_inputs)
 
 
 class SharedCritic(nn.Module):
@@ -54,5 +54,5 @@ class SharedCritic(nn.Module):
     def forward(self, policy: Policy, rows: Placed, *, alone: bool) -> tuple[Tensor, Tensor]:
         """Return the policy's logits [P, G, T, V] and V before each token [P, G, T]; alone: the trunk gets no gradient."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not alone):
-            logits, hidden = response_logits_and_hidden(policy, **rows.place)
-        return logits, number_of(self.head, hidden)
+            logits, hidden = response_logits_and_hidden(policy, **rows.model_inputs)
+        return logits, apply_head(self.head, hidden)

@@ -121,7 +121,7 @@ class Routing:
     """The experts that the first tokens of a rollout are routed to, before the step's updates: one response a prompt."""
 
     def __init__(self, policy: Policy, samples: Samples) -> None:
-        first = samples.first()
+        first = samples.first_responses()
         self._part = first.take(torch.arange(min(WATCHED, len(first.tokens)), device=first.tokens.device))
         self._before = self._of(policy)
 
@@ -232,7 +232,7 @@ def _token_records(
     """Return the records of every token of these groups, observations included, [N][G]."""
     samples, old_logp = rollout.samples.take(which), rollout.old_logp[which]
     with torch.no_grad():
-        there = samples.each(lambda values: values.to(policy.device))
+        there = samples.map_tensors(lambda values: values.to(policy.device))
         experts = routes_at(rollout.experts, which)
         (logp,) = on_host(logp_under(policy, there, settings, experts))
         entropy = None
@@ -260,7 +260,7 @@ def _token_records(
         "push": pushed,
         "observed": samples.observed,
     }
-    kept = samples.there
+    kept = samples.attention_mask
     ids = samples.tokens[kept].tolist()
     if ref_logp is not None:
         columns["ref_prob"] = ref_logp.exp()

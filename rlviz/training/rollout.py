@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlviz.settings import TrainSettings
 from small_models.policies import Policy
-from small_models.routing import replaying
+from small_models.routing import replay_routes
 from small_models.sampling import Samples, response_logits, token_entropy, token_logp
 from small_models.tasks import Grade
 
@@ -97,7 +97,7 @@ class Rollout:
         return self.sampled.samples
 
     @property
-    def place(self) -> dict[str, Tensor]:
+    def model_inputs(self) -> dict[str, Tensor]:
         """What a model is asked for the logits or values of the tokens that the loss sees."""
         read = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask, "owner": self.owner}
         return read | {"tokens": self.tokens, "wanted": self.learnt}
@@ -190,7 +190,7 @@ def through(policy: Policy, routes: Routes, owner: Tensor | None = None) -> Abst
     if routes is None:
         return nullcontext()
     of_prompts, of_tokens = (experts.to(policy.device) for experts in routes)  # a record's rollout is on the host
-    return replaying(policy, of_prompts, of_tokens, owner)
+    return replay_routes(policy, of_prompts, of_tokens, owner)
 
 
 def _under(
@@ -206,6 +206,6 @@ def _under(
     at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
     if at_once >= prompts:
         with through(policy, routes):
-            return measure(response_logits(policy, **samples.place), samples.tokens)
+            return measure(response_logits(policy, **samples.model_inputs), samples.tokens)
     parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
     return torch.cat([_under(policy, samples.take(part), settings, measure, routes_at(routes, part)) for part in parts])

@@ -23,7 +23,6 @@ from rlviz.training.state import State, first_state, restore, saved
 from rlviz.training.step import NotFiniteError, collect, learn, step
 from rlviz.training.updates import Updates
 from rlviz.types import PairRecord, StepRecord
-from small_models import paths
 from small_models.checks import checked
 from small_models.evaluation import evaluate
 from small_models.pairs import Pair
@@ -45,7 +44,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     policy (changed in place), start: the policy that the run began with, task, algorithm, settings, folder (None without
     `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. state: all that the next step needs;
     models: those in play, the policy first; path: how its steps compute the policy, "plain" where that is possible
-    (`small_models.paths`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, what
+    (`Policy.path`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, what
     says so of a step's fields, for a run that a budget ends. Made by `train` and `resume`.
     """
 
@@ -55,7 +54,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     def __init__(self, state: State, start: Policy, task: Task, settings: Settings, folder: RunFolder | None) -> None:
         self.state, self.start, self.task, self.folder = state, start, task, folder
         self.settings: Any = settings
-        self.path = paths.path_of(state.policy.weights)
+        self.path = state.policy.path
         self._saved: int | None = None  # the step of the last checkpoint
         self._whole = True  # between two steps
         self._unsaved_seconds = 0.0  # of work since the last checkpoint
@@ -105,7 +104,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     def __next__(self) -> R:
         if self.step >= self.settings.steps:
             raise StopIteration
-        with paths.computing(self.path), computing_as(self.settings, self.policy):
+        with computing_as(self.settings, self.policy):
             return self._next()
 
     def _next(self) -> R:

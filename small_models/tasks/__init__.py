@@ -2,9 +2,9 @@
 
 from small_models.tasks.base import Grade, Step, Task
 from small_models.tasks.chain import Chain, Ramble
+from small_models.tasks.file_task import TASK_FILE, FileTask, chat_writer, is_code
 from small_models.tasks.graded import GradedBy
 from small_models.tasks.lookup import Lookup
-from small_models.tasks.of_file import KEPT, TaskOfFile, chat_writer, is_code
 from small_models.tasks.sort import Sort
 from small_models.tasks.trip import Trip
 

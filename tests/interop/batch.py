@@ -94,7 +94,7 @@ def _of_weights() -> tuple[list[Tensor], Tensor, Tensor]:
     samples = sampled(policy)
     move(policy)
     policy.model.double()
-    logits = response_logits(policy, **samples.place)
+    logits = response_logits(policy, **samples.model_inputs)
     logp, log_probs = token_logp(logits, samples.tokens), logits.log_softmax(-1)
     entropy = -(log_probs.exp() * log_probs).sum(-1)
     return list(policy.weights.parameters()), logp, entropy

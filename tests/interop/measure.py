@@ -108,11 +108,11 @@ def make_batch() -> None:
     ]
     move(policy)
     with torch.no_grad():
-        logp = token_logp(response_logits(policy, **samples.place), samples.tokens)
+        logp = token_logp(response_logits(policy, **samples.model_inputs), samples.tokens)
         reference = load_policy("chain", device="cpu")
         for parameter in reference.weights.parameters():
             parameter.add_(0.01 * torch.randn_like(parameter))
-        ref_logp = token_logp(response_logits(reference, **samples.place), samples.tokens)
+        ref_logp = token_logp(response_logits(reference, **samples.model_inputs), samples.tokens)
     tensors = {
         "logp": logp.double(),
         "old_logp": samples.logp.double(),

@@ -139,7 +139,7 @@ def given(policy, sizes):
 def test_the_update_is_the_policys_forward_its_gradient_cut_and_adamw():
     policy = load_policy("chain")
     x = given(policy, (3, 4, 6, 7))
-    found = transformer_curves(policy.weights.config, names_and_shapes(policy.weights.state_dict()))["update"](**x)
+    found = transformer_curves(policy.weights, names_and_shapes(policy.weights.state_dict()))["update"](**x)
     parameters = list(policy.weights.parameters())
     torch.nn.utils.vector_to_parameters(x["weights"], parameters)
     logits = response_logits(policy, x["prompts"], torch.ones_like(x["prompts"], dtype=torch.bool), x["tokens"])

@@ -88,7 +88,7 @@ def test_a_run_that_stopped_goes_on_to_the_same_weights_and_leaves_the_base_alon
 
 def test_a_scorer_begins_with_the_adapter_merged():
     policy = lora_policy()
-    scorer, ids = Scorer.of(policy), torch.tensor([[5, 6, 7]])
+    scorer, ids = Scorer.from_policy(policy), torch.tensor([[5, 6, 7]])
     policy.model.eval()
     with torch.no_grad():
         expected = policy.model(ids, output_hidden_states=True).hidden_states[-1]

@@ -6,7 +6,6 @@ from torch import nn
 
 from rlviz.algorithms import PPO
 from rlviz.training import TrainSettings, train
-from small_models.paths import computing
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
 from small_models.scorers import Scorer
@@ -70,7 +69,7 @@ def test_without_a_gradient_nothing_is_computed_twice():
 def test_scorers_compute_again_too():
     policy = real_policy()
     policy.model.gradient_checkpointing_enable()
-    scorer = Scorer.of(policy)
+    scorer = Scorer.from_policy(policy)
     nn.init.ones_(scorer.head.weight)
     calls = calls_of(scorer.trunk.layers[0])
     prompt_ids, prompt_mask = encode_prompts(policy, PROMPTS)
@@ -82,14 +81,13 @@ def test_a_run_with_it_takes_less_memory_and_gives_the_same_curve():
     settings = TrainSettings(steps=2, num_prompts=4, group_size=8, lr_warmup_steps=0, evaluate_every=0)
     curves, peaks = [], []
     for on in (False, True):
-        policy = load_policy("chain", device="cpu")
+        policy = load_policy("chain", device="cpu").on_transformers()
         if on:
             policy.model.gradient_checkpointing_enable()
-        with computing("transformers"):  # as a model with it is computed
-            run = train(policy, Chain(), PPO, settings)
-            curves.append([record.loss for record in run])
-            rollout = run.collect()
-            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
+        run = train(policy, Chain(), PPO, settings)
+        curves.append([record.loss for record in run])
+        rollout = run.collect()
+        peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
     assert curves[1] == pytest.approx(curves[0], rel=1e-4, abs=1e-7)
     assert peaks[1] < 0.7 * peaks[0]
 

@@ -58,7 +58,7 @@ def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
     expected = torch.rand(3)
     torch.manual_seed(7)
     policy = build_policy(hidden_size=16, num_layers=1, num_heads=2, seed=1, device="cpu")
-    RewardModel.of(policy).save(tmp_path)
+    RewardModel.from_policy(policy).save(tmp_path)
     RewardModel.load(tmp_path, device="cpu")
     load_policy("chain", device="cpu")
     assert torch.equal(torch.rand(3), expected)
@@ -66,7 +66,7 @@ def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
 
 def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
     policy = build_policy(experts=4, device="cpu")
-    scorer = Scorer.of(policy)
+    scorer = Scorer.from_policy(policy)
     policy.save(tmp_path / "policy")
     scorer.save(tmp_path / "scorer")
     assert "experts_implementation" not in (tmp_path / "policy" / "config.json").read_text()

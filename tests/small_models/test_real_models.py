@@ -65,7 +65,7 @@ def test_any_end_in_a_list_ends_a_response():
     assert (ends.sum(-1) == (~samples.truncated).long()).all()  # one, or the response was cut off
     assert (samples.lengths[samples.truncated] == 8).all()
     assert 0 < samples.truncated.sum() < samples.truncated.numel()
-    ending = samples.tokens.gather(-1, samples.last.unsqueeze(-1)).squeeze(-1)[~samples.truncated]
+    ending = samples.tokens.gather(-1, samples.last_positions.unsqueeze(-1)).squeeze(-1)[~samples.truncated]
     assert ending.unique().numel() > 2
     characters = samples.lengths - (~samples.truncated).long()
     rows = zip(samples.tokens.flatten(0, 1), characters.flatten(), strict=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from small_models.policies import build_policy, load_policy
-from small_models.routing import flipped, replaying, routed, routes_of, routing_flips
+from small_models.routing import flipped, record_routes, replay_routes, routed, routing_flips
 from small_models.sampling import encode_prompts, encode_responses, response_logits, token_logp
 from small_models.tokenizer import encode
 
@@ -99,7 +99,7 @@ def moved():
     """A shipped policy of experts, prompts with responses, its log-probabilities and routes there, and then other routers."""
     policy = load_policy("chain-experts", device="cpu")
     *given, mask = place(policy, ["35271=", "90210="], ["38078#8", "#2"])
-    before, routes = log_probabilities(policy, given), routes_of(policy, *given)
+    before, routes = log_probabilities(policy, given), record_routes(policy, *given)
     noise = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for layer in policy.model.model.layers:
@@ -110,10 +110,10 @@ def moved():
 def test_replayed_tokens_go_through_the_old_experts(moved):
     policy, given, mask, before, old = moved
     now = log_probabilities(policy, given)
-    with replaying(policy, *routes_of(policy, *given)):  # its own
+    with replay_routes(policy, *record_routes(policy, *given)):  # its own
         torch.testing.assert_close(log_probabilities(policy, given)[mask], now[mask])
-    with replaying(policy, *old):
-        replayed, taken = log_probabilities(policy, given), routes_of(policy, *given)
+    with replay_routes(policy, *old):
+        replayed, taken = log_probabilities(policy, given), record_routes(policy, *given)
     assert all(torch.equal(one, other) for one, other in zip(taken, old, strict=True))
     assert (now - before)[mask].abs().max() > 1e-3  # the routers did change
     assert not torch.allclose(replayed[mask], now[mask], atol=1e-4)
@@ -124,7 +124,7 @@ def test_the_old_experts_share_the_new_probabilities_out(moved):
     policy, given, _, _, old = moved
     router = policy.model.model.layers[0].mlp.gate
     seen = []
-    with replaying(policy, *old):
+    with replay_routes(policy, *old):
         hook = router.register_forward_hook(lambda module, given, output: seen.append((given[0], *output)))
         log_probabilities(policy, given)
         hook.remove()
@@ -141,7 +141,7 @@ def test_routes_of_other_inputs_are_refused(moved):
         (of_prompts, of_tokens[..., 1:]),
         (of_prompts[:1], of_tokens[:1]),
     ):
-        with replaying(policy, prompts, tokens), pytest.raises(ValueError, match="routes must be of what is read"):
+        with replay_routes(policy, prompts, tokens), pytest.raises(ValueError, match="routes must be of what is read"):
             log_probabilities(policy, given)
 
 
@@ -150,7 +150,7 @@ def test_a_policy_without_experts_has_no_routes():
     *given, _ = place(dense, ["35271="], ["#8"])
     assert routed(dense, *given) is None
     with pytest.raises(ValueError, match="must have experts"):
-        routes_of(dense, *given)
+        record_routes(dense, *given)
 
 
 def test_routers_that_share_weights_out_otherwise_are_refused(moved, monkeypatch):
@@ -164,12 +164,12 @@ def test_routers_that_share_weights_out_otherwise_are_refused(moved, monkeypatch
 
     monkeypatch.setattr(kind, "forward", halved)
     with pytest.raises(ValueError, match="must have routers that share weights"):
-        routes_of(policy, *given)
+        record_routes(policy, *given)
     assert routed(policy, *given) is not None  # to look at them is no matter of weights
 
 
 def test_the_routes_of_prompts_and_tokens_are_of_what_each_place_reads(policy):
-    of_prompts, of_tokens = routes_of(policy, *place(policy, ["21=", "12="], ["12", "2"])[:3])
+    of_prompts, of_tokens = record_routes(policy, *place(policy, ["21=", "12="], ["12", "2"])[:3])
     layers = {"1": [[0, 2], [3, 0]], "2": [[3, 2], [1, 3]], "=": [[1, 0], [2, 1]]}
     assert of_prompts.tolist() == [[layers[read] for read in prompt] for prompt in ("21=", "12=")]
     assert of_tokens[0, 0, ..., :2].movedim(-1, 0).tolist() == [layers["1"], layers["2"]]

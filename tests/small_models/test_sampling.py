@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from small_models.policies import build_policy, load_policy
-from small_models.sampling import _pick, _restrict, response_logits, sample, token_logp
+from small_models.sampling import _apply_limits, _draw_tokens, response_logits, sample, token_logp
 from small_models.tasks import Chain, Lookup
 
 
@@ -52,7 +52,7 @@ def test_tokens_come_with_the_policy_s_probabilities():
 def test_a_token_of_probability_zero_is_never_picked():
     probabilities = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).repeat(4, 1)
     uniform = torch.tensor([0.0, 0.4999, 0.5, 1 - 2**-53], dtype=torch.double)  # both ends of [0, 1) among them
-    assert _pick(probabilities, uniform).tolist() == [1, 1, 2, 2]
+    assert _draw_tokens(probabilities, uniform).tolist() == [1, 1, 2, 2]
 
 
 def test_greedy_and_the_limits_on_the_distribution():
@@ -82,7 +82,7 @@ def test_the_nucleus_is_the_smallest_set_of_what_top_k_leaves():
     assert (drawn(top_k=2), drawn(top_p=0.5)) == ("01", "01")
     assert (drawn(top_k=2, top_p=0.5), drawn(top_k=2, top_p=0.6)) == ("0", "01")
     exact = torch.tensor([[0.5, 0.25, 0.25]])
-    assert _restrict(exact, 0, 0.5).tolist() == [[0.5, 0, 0]]  # a half is a half
+    assert _apply_limits(exact, 0, 0.5).tolist() == [[0.5, 0, 0]]  # a half is a half
 
 
 def test_prompt_and_response_may_fill_all_positions():
@@ -136,9 +136,9 @@ def test_a_transcript_by_hand(task, script, text, own, temperature):
     samples = sample(scripted(script), ["kq:2:3="], task=task, max_new_tokens=18, temperature=temperature)
     assert samples.texts(build_policy())[0] == [text]
     assert samples.mask[0, 0].int().tolist() == [int(digit) for digit in own]
-    assert torch.equal(samples.observed, ~samples.mask) and samples.there.all()
+    assert torch.equal(samples.observed, ~samples.mask) and samples.attention_mask.all()
     assert int(samples.lengths) == own.count("1")
-    assert int(samples.last) == len(own) - 1
+    assert int(samples.last_positions) == len(own) - 1
     assert bool(samples.truncated) == (not script.endswith("$"))
 
 
@@ -146,7 +146,7 @@ def test_a_transcript_by_hand(task, script, text, own, temperature):
 def test_what_the_tool_writes_counts_among_the_new_tokens(room, text, last):
     samples = sample(scripted("?3;..?"), ["kq:2:3="], task=OneTable(), max_new_tokens=room)
     assert samples.texts(build_policy())[0] == [text]
-    assert int(samples.last) == last
+    assert int(samples.last_positions) == last
     assert samples.truncated.all()
     assert samples.mask[0, 0].tolist() == [True, True, True, False, False, True][:room]
 
@@ -168,7 +168,7 @@ def test_groups_whose_responses_call_differently_often():
     assert {0, 1, 2} <= calls
     with torch.no_grad():
         logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    assert (samples.logp - token_logp(logits, samples.tokens))[samples.there].abs().max() < 1e-5
+    assert (samples.logp - token_logp(logits, samples.tokens))[samples.attention_mask].abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("task", [Chain(), Lookup()], ids=lambda task: task.name)
@@ -182,4 +182,4 @@ def test_a_response_does_not_depend_on_who_else_is_in_the_batch(task):
     without_stop = sample(policy, [a, b], stop_at_end=False, generator=seeded(), **kwargs)
     width = with_b.tokens.shape[-1]
     assert not without_stop.truncated.any()  # nobody waited for an end
-    assert (with_b.tokens == without_stop.tokens[..., :width])[with_b.there].all()
+    assert (with_b.tokens == without_stop.tokens[..., :width])[with_b.attention_mask].all()

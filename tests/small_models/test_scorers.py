@@ -31,7 +31,7 @@ def with_some_head(scorer):
 def test_numbers_are_the_bias_at_first_and_of_at_least_single_precision():
     policy = policy_of()
     policy.model.bfloat16()
-    scorer = Scorer.of(policy)
+    scorer = Scorer.from_policy(policy)
     ids, mask = encode_prompts(policy, ["12=", "3="])
     tokens = torch.tensor([[[4, 5, 1]], [[1, 0, 0]]])
     assert torch.equal(scorer.values(ids, mask, tokens), torch.zeros(2, 1, 3))
@@ -43,7 +43,7 @@ def test_numbers_are_the_bias_at_first_and_of_at_least_single_precision():
 def test_a_scorer_has_weights_of_its_own_and_learns_in_all_of_them():
     policy = policy_of().frozen_copy()
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
-    scorer = with_some_head(Scorer.of(policy))
+    scorer = with_some_head(Scorer.from_policy(policy))
     ids, mask = encode_prompts(policy, ["12="])
     scorer.scores(ids, mask, torch.tensor([[[4, 5, 1]]])).sum().backward()
     unused = [name for name, parameter in scorer.named_parameters() if parameter.grad is None]
@@ -80,7 +80,7 @@ def test_a_response_is_read_at_its_last_token_or_as_a_mean_over_its_tokens():
 def test_save_and_load_give_the_same_bits(kind, tmp_path):
     """Over an older one, in whatever precision; its copy and what was read learn on their own."""
     policy = real_policy(kind) if kind == "gpt2" else build_policy(experts=4 * (kind == "experts"), device="cpu")
-    model = RewardModel.of(policy, reads="mean")
+    model = RewardModel.from_policy(policy, reads="mean")
     model.save(tmp_path)
     with_some_head(model.scorer.double() if kind == "ours" else model.scorer)
     model.save(tmp_path)
@@ -127,7 +127,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_damaged_is_a_sentence(damage, tmp_path):
-    RewardModel.of(policy_of()).save(tmp_path)
+    RewardModel.from_policy(policy_of()).save(tmp_path)
     DAMAGES[damage](tmp_path)
     with pytest.raises(ValueError, match=f"in {tmp_path} cannot be read") as caught:
         RewardModel.load(tmp_path, device="cpu")

@@ -8,16 +8,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from small_models import paths, shipped_files
+from small_models import shipped_files
 from small_models.decoder import Decoder
-from small_models.policies import Policy, load_policy, shipped
+from small_models.policies import Policy, load_policy, shipped_policies
 from small_models.sampling import sample
 from small_models.shipped_files import CHECKPOINTS, KIND
 from small_models.tasks import TASKS
 from small_models.tokenizer import CHARACTERS, CharacterTokenizer, decode, encode, prefix_ids
 
 CPU = torch.device("cpu")
-DENSE = [name for name in shipped() if name != "chain-experts"]
+DENSE = [name for name in shipped_policies() if name != "chain-experts"]
 PROMPTS = TASKS[0].train_prompts[:6]
 
 
@@ -69,32 +69,22 @@ def test_whoever_asks_gets_transformers_model_of_the_very_same_parameters():
     assert not any(parameter.requires_grad for parameter in copy.model.parameters())
     model = policy.model
     assert type(model) is LlamaForCausalLM and not model.training
-    assert policy.model is policy.weights is model
+    assert policy.model is model and policy.on_transformers().weights is model
     assert all(parameter is before[name] for name, parameter in model.named_parameters())
     assert [name for name, parameter in before.items() if not parameter.requires_grad] == ["lm_head.weight"]
     tokenizer = policy.tokenizer
     assert isinstance(tokenizer, PreTrainedTokenizerBase) and policy.tokenizer is policy.vocabulary is tokenizer
 
 
-def test_a_hook_on_transformers_model_is_heard():
-    policy, heard = load_policy("chain", device="cpu"), []
-    assert paths.path_of(policy.weights) == "plain"
-    policy.model.register_forward_hook(lambda *_: heard.append(1))
-    assert paths.path_of(policy.weights) == "transformers"
-    sample(policy, PROMPTS, max_new_tokens=4)
-    assert heard
-
-
-@pytest.mark.parametrize("path", ["plain", "transformers"])
-def test_samples_are_those_of_transformers_model(path):
-    both = load_policy("chain", device="cpu"), of_transformers("chain")
-    with paths.computing(path):
-        own, theirs = (
-            sample(policy, PROMPTS, group_size=4, max_new_tokens=12, generator=torch.Generator().manual_seed(0))
-            for policy in both
-        )
-    assert torch.equal(own.tokens, theirs.tokens) and torch.equal(own.logp, theirs.logp)
-    assert type(both[0].weights) is (Decoder if path == "plain" else LlamaForCausalLM)
+def test_samples_are_those_of_transformers_model():
+    policy = load_policy("chain", device="cpu")
+    own, same_parameters, theirs = (
+        sample(each, PROMPTS, group_size=4, max_new_tokens=12, generator=torch.Generator().manual_seed(0))
+        for each in (policy, policy.on_transformers(), of_transformers("chain"))
+    )
+    assert torch.equal(own.tokens, theirs.tokens) and torch.equal(same_parameters.tokens, theirs.tokens)
+    assert torch.equal(same_parameters.logp, theirs.logp)
+    torch.testing.assert_close(own.logp, theirs.logp, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("offline", [False, True])

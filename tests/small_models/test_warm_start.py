@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from small_models.evaluation import beginning_logp
-from small_models.policies import CHECKPOINTS, build_policy, load_policy, shipped
+from small_models.policies import CHECKPOINTS, build_policy, load_policy, shipped_policies
 from small_models.tasks import TASKS, Chain, Sort
 from small_models.tokenizer import encode
-from small_models.warm_start import RECIPES, Phase, Recipe, reasoning
+from small_models.warm_start import RECIPES, Phase, Recipe, measure_reasoning
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 
 
 def test_every_shipped_policy_has_a_recipe_and_every_task_a_policy():
-    assert sorted(BY_NAME) == shipped()
+    assert sorted(BY_NAME) == shipped_policies()
     assert len(BY_NAME) == len(RECIPES)
     assert {task.name for task in TASKS} <= set(BY_NAME)
     assert all(BY_NAME[task.name].task.name == task.name for task in TASKS)
@@ -68,7 +68,7 @@ def test_the_rare_path_is_rare_and_right_and_the_rest_are_direct_guesses(rare):
     )
     begins = float(first.gather(1, right_sum.unsqueeze(1)).mean())
     guesses = float(first[:, encode(rare.tokenizer, ["#"])[0][0]].mean())
-    looked = reasoning(rare)
+    looked = measure_reasoning(rare)
     assert 0.001 < begins < 0.003
     assert begins + guesses > 0.995
     assert looked["probability_of_reasoning"] == pytest.approx(begins, rel=1e-4)

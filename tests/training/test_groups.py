@@ -78,7 +78,7 @@ def test_joined_rollouts_are_one():
     policy = load_policy("chain", device="cpu")
     parts = [sample(policy, prompts, group_size=3, max_new_tokens=9) for prompts in (["35271=", "00000="], ["12="])]
     short = sample(policy, ["99999="], group_size=3, max_new_tokens=2)
-    whole = Samples.joined([*parts, short])
+    whole = Samples.concatenate([*parts, short])
     assert whole.tokens.shape[:2] == whole.truncated.shape == (4, 3)
     assert whole.texts(policy) == [row for part in (*parts, short) for row in part.texts(policy)]
     with torch.no_grad():

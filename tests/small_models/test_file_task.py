@@ -12,7 +12,7 @@ from rlviz.training.tasks import check_prompts
 from small_models.evaluation import evaluate
 from small_models.sampling import encode_prompts
 from small_models.tasks import Chain, Grade
-from small_models.tasks.of_file import TaskOfFile, exact, last_number
+from small_models.tasks.file_task import FileTask, exact, last_number
 from tests.small_models.real import BOS, END, TURN, chat_policy
 
 ROWS = [{"prompt": f"Janet has {n} eggs and buys 2 more.", "answer": f"{n} + 2 = {n + 2}"} for n in range(30)]
@@ -117,7 +117,7 @@ def test_a_prompt_that_leaves_no_room_is_found_before_training(folder):
 def test_held_out_prompts_of_a_file_are_asked_once(folder):
     asked = []
 
-    class Asked(TaskOfFile):
+    class Asked(FileTask):
         def grade(self, prompt, response):
             asked.append(prompt)
             return super().grade(prompt, response)

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from small_models.checks import cut, shown
-from small_models.files import check_text, convert, read_lines, reason, said
+from small_models.checks import cut, short_repr
+from small_models.files import check_text, convert, display_path, read_lines, reason
 from small_models.tasks.base import Grade, Task
 
-KEPT = "task.jsonl"  # a task's file in the folder of a run
+TASK_FILE = "task.jsonl"  # a task's file in the folder of a run
 NUMBER = re.compile(r"(?:(?<![\w.)])-)?\d[\d,]*(?:\.\d+)?")
 Chat = Literal["auto", "on", "off"]
 
@@ -66,7 +66,7 @@ def is_code(rule: str) -> bool:
     return rule not in RULES
 
 
-class TaskOfFile(Task):
+class FileTask(Task):
     """Prompts and answers of a file, `{"prompt": …, "answer": …}` a line; other keys are not read.
 
     rule: "last-number", "exact", or "FILE.py:function", whose function(prompt, response, answer) returns whether the response is
@@ -77,7 +77,7 @@ class TaskOfFile(Task):
 
     description = "prompts and answers of a file"
     max_new_tokens = 256
-    asks_again = False
+    repeats_prompts = False
 
     def __init__(
         self, file: str | Path, rule: str, write: Callable[[Prompt], str] | None = None, name: str | None = None
@@ -89,11 +89,11 @@ class TaskOfFile(Task):
         try:
             self._read(write or _text_alone)
         except FileNotFoundError:
-            raise ValueError(f"task: there is no file {said(self.file)}") from None
+            raise ValueError(f"task: there is no file {display_path(self.file)}") from None
         if len(self._answers) < 2:
             count = "one prompt" if self._answers else "no prompt"
             raise ValueError(
-                f"task: {said(self.file)} holds {count}; two are needed, one to learn from and one to test on"
+                f"task: {display_path(self.file)} holds {count}; two are needed, one to learn from and one to test on"
             )
 
     def _read(self, write: Callable[[Prompt], str]) -> None:
@@ -116,7 +116,7 @@ class TaskOfFile(Task):
             if not is_code(self.rule) and not RULES[self.rule](answer, answer).correct:
                 needed = "a number" if self.rule == "last-number" else "a text"
                 raise ValueError(
-                    f"{where}: answer must hold {needed}, which {self.rule} looks for; got {shown(answer)}"
+                    f"{where}: answer must hold {needed}, which {self.rule} looks for; got {short_repr(answer)}"
                 )
 
     def all_prompts(self) -> Sequence[str]:
@@ -147,7 +147,7 @@ class TaskOfFile(Task):
             return Grade(format=True, correct=found)
         if not isinstance(found, Grade):
             raise ValueError(
-                f"rule: {self.rule} must return True or False, or a Grade; got {shown(found)} for a response to "
+                f"rule: {self.rule} must return True or False, or a Grade; got {short_repr(found)} for a response to "
                 f"{self.where(prompt)}"
             )
         return found
@@ -158,16 +158,18 @@ class TaskOfFile(Task):
         file, _, name = self.rule.rpartition(":")
         spec = importlib.util.spec_from_file_location(f"rule_{Path(file).stem}", file)
         if not Path(file).is_file() or spec is None or spec.loader is None:
-            raise ValueError(f"rule: there is no Python file {said(file)}")
+            raise ValueError(f"rule: there is no Python file {display_path(file)}")
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise ValueError(f"rule: {said(file)} cannot be imported ({_said(error)})") from error
+            raise ValueError(f"rule: {display_path(file)} cannot be imported ({_said(error)})") from error
         found = vars(module).get(name)
         if not callable(found):
             own = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-            raise ValueError(f"rule: {said(file)} has no function {name}; it has {cut(', '.join(own) or 'none')}")
+            raise ValueError(
+                f"rule: {display_path(file)} has no function {name}; it has {cut(', '.join(own) or 'none')}"
+            )
         return found
 
     def check_rule(self) -> None:
@@ -193,7 +195,7 @@ class TaskOfFile(Task):
 
     @property
     def files(self) -> dict[str, str]:
-        return {KEPT: self._text}
+        return {TASK_FILE: self._text}
 
 
 def _said(error: BaseException) -> str:
@@ -209,7 +211,7 @@ def _text_alone(prompt: Prompt) -> str:
 def _checked(rule: str) -> str:
     file, _, function = rule.rpartition(":")
     if is_code(rule) and not (file.endswith(".py") and function.isidentifier()):
-        raise ValueError(f"rule must be {', '.join(RULES)}, or FILE.py:function; got {shown(rule)}")
+        raise ValueError(f"rule must be {', '.join(RULES)}, or FILE.py:function; got {short_repr(rule)}")
     return rule
 
 
