@@ -268,7 +268,7 @@ class _Setup:
         check_number("temperature", self.temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
         least = algorithm.min_group_size
         said = f"at least {least} for {algorithm.name}"
-        check_number("group_size", self.group_size, lambda number: number >= least, said, whole=True)
+        check_number("group_size", self.group_size, lambda number: number >= least, said, integer=True)
         check_number("entropy_weight", self.entropy_weight, lambda number: number >= 0, "0 or above")
         if self.updates_per_rollout % self.minibatches:
             raise ValueError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 FOLDER, CONFIG, WEIGHTS = "adapter", "adapter_config.json", "adapter_model.safetensors"
-KEPT = (
+SAVED_FIELDS = (
     "r", "lora_alpha", "target_modules", "exclude_modules", "lora_dropout", "bias", "fan_in_fan_out", "modules_to_save",
     "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "task_type",
 )  # fmt: skip
@@ -69,8 +69,8 @@ def read_adapter(model: PreTrainedModel, folder: Path) -> Any:
         tensors = load_file(folder / WEIGHTS)
         settings = _lora(read_json(folder / CONFIG, dict))
         ranks = [settings["r"], *settings.get("rank_pattern", {}).values()]
-        there = [tensor.shape[0] for name, tensor in tensors.items() if name.endswith("lora_A.weight")]
-        if not there or max(ranks) > max(there):
+        stored = [tensor.shape[0] for name, tensor in tensors.items() if name.endswith("lora_A.weight")]
+        if not stored or max(ranks) > max(stored):
             raise ValueError(f"its weights are not of rank {max(ranks)}")
         with torch.random.fork_rng(devices=[]):
             lora = peft.get_peft_model(model, peft.LoraConfig(**settings))
@@ -88,8 +88,8 @@ def _lora(saved: dict[str, Any]) -> dict[str, Any]:
 
     plain = json.loads(json.dumps(peft.LoraConfig().to_dict(), default=list))
     for name, value in saved.items():
-        if name not in (*KEPT, *WITHOUT_EFFECT) and value != plain.get(name):
+        if name not in (*SAVED_FIELDS, *WITHOUT_EFFECT) and value != plain.get(name):
             raise ValueError(
                 f"policy: a LoRA adapter with {name} = {value!r} cannot be kept; leave it at {plain.get(name)!r}"
             )
-    return {name: saved[name] for name in KEPT if name in saved}
+    return {name: saved[name] for name in SAVED_FIELDS if name in saved}

@@ -161,9 +161,9 @@ class Decoder(nn.Module):
         last = len(self.model.layers) - 1
 
         def attend(number: int, x: Tensor, qkv: Tensor) -> tuple[Tensor, Tensor]:
-            of_prompts, packed = qkv.split([p * s, len(index)])
+            prompt_qkv, packed = qkv.split([p * s, len(index)])
             padded = packed.new_zeros(n * t, *packed.shape[1:]).index_copy(0, index, packed)
-            q, k, v = of_prompts.unflatten(0, (p, s)).permute(2, 0, 3, 1, 4)
+            q, k, v = prompt_qkv.unflatten(0, (p, s)).permute(2, 0, 3, 1, 4)
             response_q, response_k, response_v = padded.unflatten(0, (n, t)).permute(2, 0, 3, 1, 4)
             # Each response sees the keys of its prompt beside its own; those were computed once for the whole group.
             keys = torch.cat([k.index_select(0, owner), response_k], 2)

@@ -56,7 +56,7 @@ def evaluate(
     """
     check_type("policy", policy, Policy)
     check_type("task", task, Task)
-    check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST, f"at least 1 and at most {MOST:,}", whole=True)
+    check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST, f"at least 1 and at most {MOST:,}", integer=True)
     check_seed(seed)
     held_out = task.held_out_prompts
     if not task.repeats_prompts:

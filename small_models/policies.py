@@ -236,13 +236,13 @@ def build_policy(
     """
     words = f"at least 1 and at most {WIDEST}"
     for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads)):
-        check_number(name, value, lambda n: 1 <= n <= WIDEST, words, whole=True)
+        check_number(name, value, lambda n: 1 <= n <= WIDEST, words, integer=True)
     words = f"at least 1 and at most {MOST_LAYERS}"
-    check_number("num_layers", num_layers, lambda n: 1 <= n <= MOST_LAYERS, words, whole=True)
+    check_number("num_layers", num_layers, lambda n: 1 <= n <= MOST_LAYERS, words, integer=True)
     words = "at least 2, a token of a prompt and one of a response"
-    check_number("max_length", max_length, lambda n: 2 <= n < 2**31, words, whole=True)
+    check_number("max_length", max_length, lambda n: 2 <= n < 2**31, words, integer=True)
     words = f"0 (none) or at least {EXPERTS_PER_TOKEN + 1}, so that there is a choice"
-    check_number("experts", experts, lambda n: n == 0 or n > EXPERTS_PER_TOKEN, words, whole=True)
+    check_number("experts", experts, lambda n: n == 0 or n > EXPERTS_PER_TOKEN, words, integer=True)
     if hidden_size % (2 * num_heads):
         raise ValueError(f"hidden_size must be a multiple of 2 × num_heads = {2 * num_heads}; got {hidden_size}")
     check_seed(seed)

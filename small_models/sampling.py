@@ -272,7 +272,7 @@ def sample(
     check_not_empty("prompts", prompts)
     check_at_least(1, max_new_tokens=max_new_tokens, group_size=group_size)
     check_number("temperature", temperature, lambda t: t >= 0, "0 (greedy) or above")
-    check_number("top_k", top_k, lambda k: k >= 0, "0 (all tokens) or above", whole=True)
+    check_number("top_k", top_k, lambda k: k >= 0, "0 (all tokens) or above", integer=True)
     check_number("top_p", top_p, lambda p: 0 < p <= 1, "above 0 and at most 1 (all tokens)")
     prompt_ids, prompt_mask = encode_prompts(policy, prompts)
     width = prompt_ids.shape[1]

@@ -56,8 +56,8 @@ class CharacterTokenizer:
 @lru_cache(maxsize=16)  # it is asked at every step
 def prefix_ids(tokenizer: Vocabulary) -> list[int]:
     """Return the ids that the tokenizer puts before every text, such as Llama's and Gemma's BOS; mostly one or none."""
-    alone, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
-    return next((whole[:at] for at in range(len(whole)) if whole[at : at + len(alone)] == alone), [])
+    alone, complete = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    return next((complete[:n] for n in range(len(complete)) if complete[n : n + len(alone)] == alone), [])
 
 
 def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:

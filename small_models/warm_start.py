@@ -108,16 +108,6 @@ class Recipe:
         """The task that the policy is made for."""
         return self.phases[-1].task
 
-    def with_target(self, accuracy: float) -> Recipe:
-        """Return the recipe with another held-out accuracy to stop at.
-
-        Raises ValueError where the last phase stops after a number of updates.
-        """
-        *before, last = self.phases
-        if last.target_accuracy is None:
-            raise ValueError(f"target_accuracy: {self.name} ends after {last.max_steps} updates, whatever they reach")
-        return replace(self, phases=(*before, replace(last, target_accuracy=accuracy)))
-
     def make(self, seed: int = 0) -> Iterator[tuple[Policy, WarmUpRecord]]:
         """Yield the policy, which changes in place, with each look at it; updates are counted over all phases."""
         policy = build_policy(experts=self.experts, seed=seed, device="cpu")
@@ -138,8 +128,8 @@ def measure_reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float
     task = Chain()
     prompts = task.held_out_prompts[:num_prompts]
     first = [task.running_sums(prompt)[0] for prompt in prompts]
-    given = [prompt + token for prompt, token in zip(prompts, first, strict=True)]
-    samples = sample(policy, given, max_new_tokens=task.max_new_tokens - 1, generator=torch.Generator().manual_seed(0))
+    begun = [prompt + token for prompt, token in zip(prompts, first, strict=True)]
+    samples = sample(policy, begun, max_new_tokens=task.max_new_tokens - 1, generator=torch.Generator().manual_seed(0))
     texts = [token + row[0] for token, row in zip(first, samples.texts(policy), strict=True)]
     right = [task.grade(prompt, text).correct for prompt, text in zip(prompts, texts, strict=True)]
     return {
@@ -172,20 +162,17 @@ RECIPES = (
 def _main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Build a warm-started policy by its recipe.")
     parser.add_argument("name", choices=[recipe.name for recipe in RECIPES])
-    parser.add_argument("--target-accuracy", type=float, help="held-out accuracy to stop at (default: the recipe's)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder to write (default: the shipped checkpoint)")
     options = parser.parse_args(arguments)
     recipe = next(recipe for recipe in RECIPES if recipe.name == options.name)
-    if options.target_accuracy is not None:
-        recipe = recipe.with_target(options.target_accuracy)
     out = options.out or CHECKPOINTS / recipe.name
     for policy, record in recipe.make(options.seed):
         numbers = {"held-out accuracy": record.accuracy, **recipe.measure(policy)}
-        shown = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
-        print(f"update {record.step:4d}  loss {record.loss:.3f}  {shown}", flush=True)
+        words = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
+        print(f"update {record.step:4d}  loss {record.loss:.3f}  {words}", flush=True)
     policy.save(out)
-    made = {
+    facts = {
         "command": "python -m small_models.warm_start "
         + shlex.join(arguments if arguments is not None else sys.argv[1:]),
         "updates": record.step,
@@ -197,8 +184,8 @@ def _main(arguments: list[str] | None = None) -> None:
         "transformers": transformers.__version__,
     }
     with replace_files(out) as temporary:
-        (temporary / "made.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(made, indent=2))
+        (temporary / "made.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(facts, indent=2))
 
 
 if __name__ == "__main__":

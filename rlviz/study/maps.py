@@ -156,7 +156,7 @@ def axis_values(option: str, name: str, count: int, values: Sequence[float] | No
         return tuple(
             int(value) if is_whole and math.isfinite(value) and value == int(value) else value for value in values
         )
-    check_number("cells", count, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", whole=True)
+    check_number("cells", count, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", integer=True)
     spaced = (np.geomspace if axis.by_factors else np.linspace)(axis.low, axis.high, count)
     if not is_whole:
         return tuple(float(f"{value:.3g}") for value in spaced)

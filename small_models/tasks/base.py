@@ -75,15 +75,15 @@ class Task(ABC):
 
     def turns(self, prompt: str, response: str) -> list[str]:
         """Return the parts of a response that policy and environment wrote by turns, the policy first; joined, the response."""
-        turns, rest = [""], response
-        while self.call_end and self.call_end in rest:
-            call, end, rest = rest.partition(self.call_end)
+        turns, unread = [""], response
+        while self.call_end and self.call_end in unread:
+            call, end, unread = unread.partition(self.call_end)
             turns[-1] += call + end
-            observation = self.observe(prompt, response[: len(response) - len(rest)])
-            if observation and rest.startswith(observation):
+            observation = self.observe(prompt, response[: len(response) - len(unread)])
+            if observation and unread.startswith(observation):
                 turns += [observation, ""]
-                rest = rest[len(observation) :]
-        turns[-1] += rest
+                unread = unread[len(observation) :]
+        turns[-1] += unread
         return turns
 
     def split_key(self, prompt: str) -> str:
@@ -128,11 +128,11 @@ class Task(ABC):
 
 
 def match_prompt(prompt: str, pattern: str, example: str) -> re.Match[str]:
-    """Return how a prompt matches the pattern of its task's. Raises ValueError, with an example, where it does not."""
-    found = re.fullmatch(pattern, prompt, re.ASCII)
-    if found is None:
+    """Return the match of a prompt with the pattern of its task's. Raises ValueError, with an example, where there is none."""
+    match = re.fullmatch(pattern, prompt, re.ASCII)
+    if match is None:
         raise ValueError(f"prompt must be written as {example} is; got {short_repr(prompt)}")
-    return found
+    return match
 
 
 def _by_checksum(texts: Iterable[str]) -> list[str]:

@@ -45,18 +45,18 @@ class Lookup(Task):
 
     @property
     def described(self) -> dict[str, Any]:
-        own = {"hops": list(self.hops), "table": self.table, "tool": bool(self.call_end)}
+        arguments = {"hops": list(self.hops), "table": self.table, "tool": bool(self.call_end)}
         usual = {"hops": [1, 2], "table": None, "tool": True}
-        return super().described | ({} if own == usual else own)
+        return super().described | ({} if arguments == usual else arguments)
 
     def all_prompts(self) -> list[str]:
         names = map("".join, product(LETTERS, repeat=2))
         return [f"{name}:{times}:{key}=" for name, times, key in product(names, self.hops, range(10))]
 
     def split_key(self, prompt: str) -> str:
-        return self.asked(prompt)[0]
+        return self.parse_prompt(prompt)[0]
 
-    def asked(self, prompt: str) -> tuple[str, int, str]:
+    def parse_prompt(self, prompt: str) -> tuple[str, int, str]:
         """Return the table's name, how many look-ups lead to the answer, and the first key: `kq:2:3=` → kq, 2, 3."""
         name, times, key = match_prompt(prompt, r"([^:]+):([0-9]):([0-9])=*", "kq:2:3=").groups()
         return name, int(times), key
@@ -65,11 +65,11 @@ class Lookup(Task):
         """Return the prompt's table, the digits that stand at 0 to 9: the last ten digits of a checksum of its name."""
         if self.table is not None:
             return self.table
-        return str(int(hashlib.sha256(self.asked(prompt)[0].encode()).hexdigest(), 16))[-10:]
+        return str(int(hashlib.sha256(self.parse_prompt(prompt)[0].encode()).hexdigest(), 16))[-10:]
 
     def path(self, prompt: str) -> list[str]:
         """Return the keys to look up in order, and at last the answer."""
-        _, times, key = self.asked(prompt)
+        _, times, key = self.parse_prompt(prompt)
         entries, path = self.entries(prompt), [key]
         for _ in range(times):
             path.append(entries[int(path[-1])])
@@ -105,7 +105,7 @@ class Lookup(Task):
         looked_up = [self.key(response[:end]) for end in ends]
         right = [keys[turn : turn + 1] == [key] for turn, key in enumerate(looked_up)]
         return (
-            *(Step(end, float(each)) for end, each in zip(ends, right, strict=True)),
+            *(Step(end, float(is_right)) for end, is_right in zip(ends, right, strict=True)),
             *super().steps(prompt, response),
         )
 
