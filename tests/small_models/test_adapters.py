@@ -2,14 +2,13 @@
 
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlviz.algorithms import GRPO, PPO
-from rlviz.training import TrainSettings, resume, train
+from rlviz.algorithms import GRPO
+from rlviz.training import TrainSettings, train
 from small_models import adapters
 from small_models.policies import Policy, load_policy
 from small_models.sampling import response_logits, sample, token_logp
@@ -67,21 +66,6 @@ def test_the_adapter_and_no_dropout_are_in_what_is_sampled():
     with_it, without = (token_logp(values, samples.tokens)[samples.mask] for values in logits)
     torch.testing.assert_close(samples.logp[samples.mask], with_it, rtol=0, atol=1e-5)
     assert (with_it - without).abs().max() > 0.1
-
-
-def test_a_run_that_stopped_goes_on_to_the_same_weights_and_leaves_the_base_alone(tmp_path):
-    """With a critic, which begins as the policy with its adapter merged; GRPO's resumption is a row of `tests.training.runs`."""
-    settings, policy = replace(SETTINGS, checkpoint_every=2), lora_policy()
-    frozen = {name: p.clone() for name, p in policy.model.named_parameters() if not p.requires_grad}
-    list(train(policy, TASK, PPO, settings))
-    assert all(torch.equal(p, frozen[name]) for name, p in policy.model.named_parameters() if name in frozen)
-    run = train(lora_policy(), TASK, PPO, settings, out=tmp_path / "run")
-    next(run), next(run)
-    going_on = resume(tmp_path / "run", device="cpu")
-    list(going_on)
-    assert trainable(going_on.policy) == trainable(policy)
-    last, here = going_on.policy.model.state_dict(), policy.model.state_dict()
-    assert all(torch.equal(last[name], here[name]) for name in here)
 
 
 def test_a_scorer_begins_with_the_adapter_merged():

@@ -43,12 +43,9 @@ def policy_of(kind):
         policy = load_policy("chain", device="cpu")
     else:
         policy = build_policy(hidden_size=32, experts=4, seed=3, device="cpu")
-    with torch.no_grad():
-        for name, parameter in policy.weights.named_parameters():
-            if kind == "experts":
-                parameter.mul_(1.5 if "norm" in name else 4.0)
-            if kind == "experts" and "norm" in name:
-                parameter.add_(torch.linspace(-0.5, 0.5, len(parameter)))
+        with torch.no_grad():
+            for parameter in policy.weights.parameters():
+                parameter.mul_(4.0)
     policy.weights.double()
     return policy
 
@@ -173,37 +170,6 @@ def test_what_is_sampled_is_what_a_fresh_forward_says(kind, prompts, task, tempe
     torch.testing.assert_close(samples.logp[mask], logp.float(), rtol=1e-4, atol=1e-4)
     entropy = token_entropy(logits, temperature=temperature).float()
     torch.testing.assert_close(samples.entropy[mask], entropy, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_greedy_responses_are_those_of_transformers_generate(kind):
-    policy = policy_of(kind)
-    for prompt in ("1+2=", "a longer prompt: ", "?"):
-        inputs = policy.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
-        width = inputs["input_ids"].shape[1]
-        expected = policy.model.generate(**inputs, do_sample=False, max_new_tokens=6, min_new_tokens=None)[0, width:]
-        ours = sample(policy, [prompt], max_new_tokens=6, temperature=0)
-        assert ours.tokens[0, 0, : int(ours.lengths)].tolist() == expected.tolist()
-        assert bool(ours.truncated) == (int(expected[-1]) not in policy.end_ids)
-
-
-@pytest.mark.parametrize("kind", ["shipped", "llama"])
-def test_padding_changes_nothing(kind):
-    """What is not wanted may hold any number, and no gradient flows into it; a longer prompt beside is no matter."""
-    policy, slopes = policy_of(kind), []
-    prompt_ids, prompt_mask, tokens, mask = encode(policy, PROMPTS["padded"], RESPONSES["several"])
-    for read in (tokens, tokens.masked_fill(~mask, 7)):
-        logp = token_logp(response_logits(policy, prompt_ids, prompt_mask, read, wanted=mask), tokens)[mask]
-        slopes.append(gradients(policy.model, logp.sum()))
-    for name, gradient in slopes[0].items():
-        torch.testing.assert_close(slopes[1][name], gradient, rtol=1e-12, atol=1e-12)
-    one, beside = (
-        sample(policy, prompts, max_new_tokens=6, generator=torch.Generator().manual_seed(0))
-        for prompts in (["12="], ["12=", "123456789="])
-    )
-    width = one.tokens.shape[-1]
-    assert torch.equal(one.tokens[0], beside.tokens[0, :, :width])
-    torch.testing.assert_close(one.logp[0], beside.logp[0, :, :width], **CLOSE)
 
 
 def test_a_prompt_is_read_once_and_so_is_each_of_its_responses(monkeypatch):

@@ -51,7 +51,7 @@ def test_prompts_begin_with_bos_once_and_responses_never():
     policy = real_policy()
     ids, mask = encode_prompts(policy, ["ab", "<bos>ab", "a longer one"])
     texts = [policy.tokenizer("ab")["input_ids"], policy.tokenizer("ab")["input_ids"]]
-    assert [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)][:2] == texts
+    assert [row[is_token].tolist() for row, is_token in zip(ids, mask, strict=True)][:2] == texts
     assert (ids == BOS).sum(-1).tolist() == [1, 1, 1]
     assert not (encode_responses(policy, ["ab", ("a", "b", "c")])[0] == BOS).any()
 

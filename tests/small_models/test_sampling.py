@@ -6,6 +6,7 @@ import torch
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import _apply_limits, _draw_tokens, response_logits, sample, token_logp
 from small_models.tasks import Chain, Lookup
+from tests.small_models.test_tasks import OneTable
 
 
 def seeded(seed=0):
@@ -17,7 +18,7 @@ class Rows:
 
     def __init__(self, policy):
         self.calls = []
-        self.handle = policy.model.get_input_embeddings().register_forward_pre_hook(self.count)
+        self.handle = policy.weights.model.embed_tokens.register_forward_pre_hook(self.count)
 
     def count(self, module, args):
         self.calls.append(tuple(args[0].shape))
@@ -49,7 +50,7 @@ def test_tokens_come_with_the_policy_s_probabilities():
     assert expected.max() < 0.9  # else the check would be easy to pass
 
 
-def test_a_token_of_probability_zero_is_never_picked():
+def test_a_token_of_probability_zero_is_never_drawn():
     probabilities = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).repeat(4, 1)
     uniform = torch.tensor([0.0, 0.4999, 0.5, 1 - 2**-53], dtype=torch.double)  # both ends of [0, 1) among them
     assert _draw_tokens(probabilities, uniform).tolist() == [1, 1, 2, 2]
@@ -85,18 +86,6 @@ def test_the_nucleus_is_the_smallest_set_of_what_top_k_leaves():
     assert _apply_limits(exact, 0, 0.5).tolist() == [[0.5, 0, 0]]  # a half is a half
 
 
-def test_prompt_and_response_may_fill_all_positions():
-    policy = build_policy()
-    assert sample(policy, ["35271="], max_new_tokens=58, stop_at_end=False).tokens.shape == (1, 1, 58)  # 6 + 58 = 64
-
-
-class OneTable(Lookup):
-    """Every table is this one: at 3 stands 7, at 7 stands 8."""
-
-    def entries(self, prompt):
-        return "4907315826"
-
-
 class Talkative(Lookup):
     """A tool for policies that write anything; what it says holds the end of a call and an end of sequence."""
 
@@ -121,7 +110,7 @@ def scripted(script):
 
 
 @pytest.mark.parametrize(
-    ("task", "script", "text", "own"),
+    ("task", "script", "text", "by_policy"),
     [
         (OneTable(), "?3;..?7;..#8$", "?3;7,?7;8,#8", "1110011100111"),
         (OneTable(), "#8$", "#8", "111"),
@@ -132,13 +121,13 @@ def scripted(script):
     ],
 )
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_a_transcript_by_hand(task, script, text, own, temperature):
+def test_a_transcript_by_hand(task, script, text, by_policy, temperature):
     samples = sample(scripted(script), ["kq:2:3="], task=task, max_new_tokens=18, temperature=temperature)
     assert samples.texts(build_policy())[0] == [text]
-    assert samples.mask[0, 0].int().tolist() == [int(digit) for digit in own]
+    assert samples.mask[0, 0].int().tolist() == [int(digit) for digit in by_policy]
     assert torch.equal(samples.observed, ~samples.mask) and samples.attention_mask.all()
-    assert int(samples.lengths) == own.count("1")
-    assert int(samples.last_positions) == len(own) - 1
+    assert int(samples.lengths) == by_policy.count("1")
+    assert int(samples.last_positions) == len(by_policy) - 1
     assert bool(samples.truncated) == (not script.endswith("$"))
 
 
