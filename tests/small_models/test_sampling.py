@@ -29,7 +29,7 @@ def test_the_prompt_is_encoded_once_a_group_and_finished_rows_stop_costing():
     rows = Rows(policy)
     samples = sample(policy, ["35271=", "11111=", "90909="], group_size=40, max_new_tokens=9, generator=seeded())
     assert rows.calls[0] == (3, 6)
-    decoded = [count for count, _ in rows.calls[1:]]
+    decoded = [count for count, *_ in rows.calls[1:]]
     for step, count in enumerate(decoded, start=1):
         unfinished = int((samples.lengths > step).sum())
         assert unfinished <= count < unfinished / 0.8 + 1
@@ -145,7 +145,7 @@ def test_groups_whose_responses_call_differently_often():
     rows = Rows(policy)
     prompts = task.held_out_prompts[:20]
     samples = sample(policy, prompts, task=task, group_size=8, max_new_tokens=task.max_new_tokens, generator=seeded())
-    assert rows.calls[0] == (20, 7) and {width for _, width in rows.calls[1:]} == {1}  # no second prefill
+    assert rows.calls[0] == (20, 7) and {len(shape) for shape in rows.calls[1:]} == {1}  # no second prefill
     rows.handle.remove()
     calls = set()
     for prompt, group, lengths in zip(prompts, samples.texts(policy), samples.lengths.tolist(), strict=True):
