@@ -1,4 +1,7 @@
-"""Models that give numbers in place of tokens: a value before each token (a critic's), or a score of a response (a reward's)."""
+"""Models that give numbers in place of tokens: a value before each token (a critic's), or a score of a response (a reward's).
+
+In: a policy, whose trunk is copied, and responses as tensors. Out: a number a token (`Scorer`) or a response (`RewardModel`).
+"""
 
 from __future__ import annotations
 
@@ -94,13 +97,8 @@ class Scorer(nn.Module):
         where = choose_device(device)
         with _one_sentence("scorer", Path(folder)):
             tensors = load_file(Path(folder) / WEIGHTS)
-            for name, tensor in tensors.items():
-                if name.endswith("weight") and not tensor.is_floating_point():
-                    raise ValueError(f"whole numbers stand for its {name}")
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             width = tensors["head.weight"].shape[1]
-            with torch.device("meta"):  # sizes that are not those of the tensors are found before they cost memory
-                cls(AutoModel.from_config(config, trust_remote_code=False), width).load_state_dict(tensors, assign=True)
             with torch.random.fork_rng(devices=[]):
                 trunk = AutoModel.from_config(config, trust_remote_code=False)
             scorer = cls(trunk, width)
