@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -19,4 +19,4 @@ def closest(what: str, name: str, known: Sequence[str]) -> str:
     for candidate in known:
         if candidate.lower() == name.lower():
             return candidate
-    raise ValueError(f"{what} {shown(name)} is not known; {nearest(name[:100], known)}known: {', '.join(known)}")
+    raise ValueError(f"{what} {short_repr(name)} is not known; {nearest(name[:100], known)}known: {', '.join(known)}")

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from small_models.checks import pip_install, shown
+from small_models.checks import pip_install, short_repr
 from small_models.files import reason
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def check_engine(on: str) -> None:
     """Raise ValueError, in one sentence, for an engine that there is not, is not installed, or cannot be reached."""
     name, colon, _ = on.partition(":")
     if name not in (LOCAL, "ray") or on == "ray:" or (colon and name == LOCAL):
-        raise ValueError(f"on must be local, ray, or ray:ADDRESS of a cluster; got {shown(on)}")
+        raise ValueError(f"on must be local, ray, or ray:ADDRESS of a cluster; got {short_repr(on)}")
     if name != LOCAL and importlib.util.find_spec(name) is None:
         raise ValueError(f"on: {name} is not installed; install it with: {pip_install(f'rlviz[{name}]')}")
     host, _, port = _address(on).removeprefix("ray://").rpartition(":")

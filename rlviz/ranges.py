@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from small_models.checks import check_fields, check_type, shown
+from small_models.checks import check_fields, check_type, short_repr
 
 T = TypeVar("T")
 HOLDS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
@@ -34,7 +34,7 @@ class Limits:
         inside = all(HOLDS[words](value, limit) for words, limit in self.limits.items())
         if not inside or (self.finite and math.isinf(value)):
             reason = f" ({self.reason})" if self.reason else ""
-            raise ValueError(f"{name} must be {self.range}{reason}; got {shown(value)}")
+            raise ValueError(f"{name} must be {self.range}{reason}; got {short_repr(value)}")
 
 
 def limits_of(

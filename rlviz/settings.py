@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from rlviz.names import nearest
 from rlviz.ranges import SEEDS, Limits, limits_of
-from small_models.checks import LONGEST, check_fields, cut, shown
+from small_models.checks import LONGEST, check_fields, cut, short_repr
 
 T = TypeVar("T")
 S = TypeVar("S", bound="RunSettings")
@@ -58,7 +58,7 @@ class Declaration(Limits):
         if not is_integer and not math.isfinite(value):
             raise ValueError(f"{name} must be finite; got {value}")
         if is_integer and "below" not in self.limits and value >= LARGEST:
-            raise ValueError(f"{name} must be below {LARGEST:,}; got {shown(value)}")
+            raise ValueError(f"{name} must be below {LARGEST:,}; got {short_repr(value)}")
         super().check(name, value)
 
 

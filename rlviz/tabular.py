@@ -489,7 +489,7 @@ def _check_setup(
     check_number("temperature", temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
     smallest = algorithm.min_group_size
     words = f"at least {smallest} for {algorithm.name}"
-    check_number("group_size", group_size, lambda number: number >= smallest, words, whole=True)
+    check_number("group_size", group_size, lambda number: number >= smallest, words, integer=True)
     check_number("entropy_weight", entropy_weight, lambda number: number >= 0, "0 or above")
 
 
@@ -529,7 +529,8 @@ class _Schedule:
             return tokens
         selected = [
             (
-                self.algorithm.select_groups(rewards, self.generator).unsqueeze(1) * group_size + torch.arange(group_size)
+                self.algorithm.select_groups(rewards, self.generator).unsqueeze(1) * group_size
+                + torch.arange(group_size)
             ).flatten()
             for rewards in rollout.rewards
         ]

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file
 
 from small_models.checks import pip_install
-from small_models.files import check_regular, read_json, reason
+from small_models.files import reason
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 FOLDER, CONFIG, WEIGHTS = "adapter", "adapter_config.json", "adapter_model.safetensors"
-KEPT = (
-    "r", "lora_alpha", "target_modules", "exclude_modules", "lora_dropout", "bias", "fan_in_fan_out", "modules_to_save",
-    "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "task_type",
-)  # fmt: skip
-WITHOUT_EFFECT = (
-    "init_lora_weights", "inference_mode", "base_model_name_or_path", "revision", "auto_mapping", "peft_version", "peft_type",
-)  # fmt: skip
 
 
 def has_adapter(model: Any) -> bool:
-    """Return whether peft changed this model. Raises ValueError unless it is a PeftModel with one plain LoRA adapter."""
+    """Return whether peft changed this model. Raises ValueError unless it is a PeftModel with one LoRA adapter."""
     if not hasattr(model, "peft_config"):
         return False
     from transformers import PreTrainedModel
@@ -40,7 +31,6 @@ def has_adapter(model: Any) -> bool:
             "policy: a model with adapters must come from peft.get_peft_model, with one LoRA adapter named 'default'; got a "
             f"{type(model).__name__} with {', '.join(f'{name!r} ({kind})' for name, kind in kinds.items())}"
         )
-    _lora(json.loads(json.dumps(model.peft_config["default"].to_dict(), default=list)))
     return True
 
 
@@ -49,47 +39,25 @@ def without_adapter(model: Any) -> PreTrainedModel:
     return copy.deepcopy(model).unload() if has_adapter(model) else model
 
 
-def merged_copy(model: Any) -> PreTrainedModel:
-    """Return a copy with weights of its own, in which an adapter has become part of them."""
-    return copy.deepcopy(model).merge_and_unload() if has_adapter(model) else copy.deepcopy(model)
+def merge_adapter(model: Any) -> PreTrainedModel:
+    """Return the model after its adapter, if it has one, has become part of its weights."""
+    return model.merge_and_unload() if has_adapter(model) else model
 
 
 def read_adapter(model: PreTrainedModel, folder: Path) -> Any:
     """Return the model as a PeftModel with the LoRA adapter that `model.save_pretrained(folder)` of such a one wrote.
 
-    The adapter's parameters get gradients, the base's none. Nothing but LoRA's own numbers is taken from its config.
-    Raises ValueError, in one sentence, where peft is not installed, or what is there cannot be read.
+    The adapter's parameters get gradients, the base's none. Raises ValueError, in one sentence, where peft is not installed, or
+    the adapter cannot be read.
     """
     try:
-        import peft
+        from peft import PeftModel
     except ImportError as error:
         raise ValueError(f"policy: {folder} is a LoRA adapter, which needs peft here; {pip_install('peft')}") from error
     try:
-        check_regular(folder / WEIGHTS)
-        tensors = load_file(folder / WEIGHTS)
-        settings = _lora(read_json(folder / CONFIG, dict))
-        ranks = [settings["r"], *settings.get("rank_pattern", {}).values()]
-        there = [tensor.shape[0] for name, tensor in tensors.items() if name.endswith("lora_A.weight")]
-        if not there or max(ranks) > max(there):
-            raise ValueError(f"its weights are not of rank {max(ranks)}")
+        if not (folder / WEIGHTS).is_file():  # peft would read a pickle
+            raise ValueError(f"there is no {WEIGHTS}")
         with torch.random.fork_rng(devices=[]):
-            lora = peft.get_peft_model(model, peft.LoraConfig(**settings))
-        unknown = peft.set_peft_model_state_dict(lora, tensors).unexpected_keys
-        if unknown:
-            raise ValueError(f"there is no place for its {unknown[0]}")
+            return PeftModel.from_pretrained(model, folder, is_trainable=True, local_files_only=True)
     except Exception as error:  # peft, safetensors and json raise unrelated types
         raise ValueError(f"policy: the LoRA adapter in {folder} cannot be read ({reason(error)})") from error
-    return lora
-
-
-def _lora(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of LoraConfig in a saved config; raises ValueError for what goes beyond plain LoRA."""
-    import peft
-
-    plain = json.loads(json.dumps(peft.LoraConfig().to_dict(), default=list))
-    for name, value in saved.items():
-        if name not in (*KEPT, *WITHOUT_EFFECT) and value != plain.get(name):
-            raise ValueError(
-                f"policy: a LoRA adapter with {name} = {value!r} cannot be kept; leave it at {plain.get(name)!r}"
-            )
-    return {name: saved[name] for name in KEPT if name in saved}

@@ -1,4 +1,7 @@
-"""Any causal language model of transformers, read and sampled by its own modules, which are the truth in the tests."""
+"""Any causal language model of transformers, read and sampled by its own modules, which are the truth in the tests.
+
+`AnyModel` has the methods of `small_models.decoder.Decoder` that take prompts and responses; begin there.
+"""
 
 from __future__ import annotations
 
@@ -19,89 +22,92 @@ if TYPE_CHECKING:
 
 
 class AnyModel:
-    """A model, or its trunk where only states are asked for, as what `small_models.paths.OurDecoder` is for a few."""
+    """A model of transformers, or for `hidden_states` its trunk, with the methods of `Decoder`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
-    def logits(self, *place: Any) -> Tensor:
-        """Return the logits [P, G, T, V] before each token; place: as in `states`."""
-        return self._output(*place).logits.unflatten(0, place[2].shape[:2])
+    def logits(self, *inputs: Any) -> Tensor:
+        """Return the logits [P, G, T, V] before each token; inputs: as in `hidden_states`."""
+        return self._output(*inputs).logits.unflatten(0, inputs[2].shape[:2])
 
-    def logits_and_states(self, *place: Any) -> tuple[Tensor, Tensor]:
-        """Return the logits [P, G, T, V] before each token, and the states [P, G, T, H] that they are made of."""
-        output, shape = self._output(*place, output_hidden_states=True), place[2].shape
+    def logits_and_states(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+        """Return the logits [P, G, T, V] before each token, and the states [P, G, T, H] that they are a product of."""
+        output, shape = self._output(*inputs, output_hidden_states=True), inputs[2].shape
         hidden = output.hidden_states[-1][:, -shape[-1] :]
         return output.logits.unflatten(0, shape[:2]), hidden.unflatten(0, shape[:2])
 
-    def _output(
-        self, prompts: Tensor, there: Tensor, tokens: Tensor, _: Any, owner: Tensor | None, **asked: Any
-    ) -> Any:
-        inputs = model_inputs(prompts, there, tokens[..., :-1], owner)
+    def _output(self, prompts: Tensor, prompt_mask: Tensor, tokens: Tensor, _: Any, owner: Any, **options: Any) -> Any:
+        inputs = forward_inputs(prompts, prompt_mask, tokens[..., :-1], owner)
         with ready_for_gradients(self.model):
-            return self.model(**inputs, use_cache=False, logits_to_keep=tokens.shape[-1], **asked)
+            return self.model(**inputs, use_cache=False, logits_to_keep=tokens.shape[-1], **options)
 
-    def states(
+    def hidden_states(
         self,
         prompts: Tensor,
-        there: Tensor,
+        prompt_mask: Tensor,
         tokens: Tensor,
         wanted: Tensor | None = None,
         owner: Tensor | None = None,
         *,
         after: bool = False,
     ) -> Tensor:
-        """Return the trunk's state before each token, [P, G, T, H], or after it.
-
-        prompts: [P, S], padded on the left where `there` is false. tokens: [P', G, T]. wanted: [P', G, T], true on the tokens
-        that are asked for, None for all; here all are read. owner: the prompt of tokens[i], [P'], None for i.
-        """
-        inputs = model_inputs(prompts, there, tokens if after else tokens[..., :-1], owner)
+        """Return the state before each token, [P, G, T, H], or after it, as `Decoder.hidden_states`; all tokens are read."""
+        inputs = forward_inputs(prompts, prompt_mask, tokens if after else tokens[..., :-1], owner)
         with ready_for_gradients(self.model):
             hidden = self.model(**inputs, use_cache=False).last_hidden_state[:, -tokens.shape[-1] :]
         return hidden.unflatten(0, tokens.shape[:2])
 
-    def draw(self, prompts: Tensor, there: Tensor, owner: Tensor, room: int) -> Generator[Tensor, Any, None]:
-        """Yield logits as `Decoder.draw` does, by transformers' cache."""
-        cache = _new_cache(self.model, prompts.shape[1] + room)
-        padded = host.waits(there.device) or not bool(there.all())
-        position = there.long().cumsum(-1).sub(1).clamp(min=0) if padded else None
-        attention = there.long() if padded else None
+    def decode_steps(
+        self, prompts: Tensor, prompt_mask: Tensor, owner: Tensor, max_new_tokens: int
+    ) -> Generator[Tensor, Any, None]:
+        """Yield logits as `Decoder.decode_steps` does, by transformers' cache."""
+        cache = _new_cache(self.model, prompts.shape[1] + max_new_tokens)
+        inputs = _mask_and_positions(prompt_mask)
 
-        def after(ids: Tensor, **more: Any) -> Tensor:
-            more |= {"attention_mask": attention, "position_ids": position}
-            logits: Tensor = self.model(ids, **more, past_key_values=cache, use_cache=True).logits
+        def read(ids: Tensor, **options: Any) -> Tensor:
+            logits: Tensor = self.model(ids, **inputs, **options, past_key_values=cache, use_cache=True).logits
             return logits[:, -1]
 
-        logits = after(prompts, logits_to_keep=1)[owner]
+        logits = read(prompts, logits_to_keep=1)[owner]
         cache.batch_select_indices(owner)
-        if attention is not None and position is not None:
-            attention, position = attention[owner], position[owner, -1:]
+        if inputs:
+            inputs = {
+                "attention_mask": inputs["attention_mask"][owner],
+                "position_ids": inputs["position_ids"][owner, -1:],
+            }
         while True:
             token, rows = yield logits
-            if rows is not None:
+            if rows is not None:  # rows that ended leave the batch, and the cache
                 cache.batch_select_indices(rows)
-            if attention is not None and position is not None:
-                attention, position = (each if rows is None else each[rows] for each in (attention, position))
-                attention, position = torch.cat([attention, torch.ones_like(token).unsqueeze(-1)], 1), position + 1
-            logits = after(token.unsqueeze(-1))
+                inputs = {name: values[rows] for name, values in inputs.items()}
+            if inputs:
+                inputs["attention_mask"] = torch.cat(
+                    [inputs["attention_mask"], torch.ones_like(token).unsqueeze(-1)], 1
+                )
+                inputs["position_ids"] = inputs["position_ids"] + 1
+            logits = read(token.unsqueeze(-1))
 
 
-def model_inputs(
-    prompts: Tensor, there: Tensor, tokens: Tensor, owner: Tensor | None = None
-) -> dict[str, Tensor | None]:
+def forward_inputs(
+    prompts: Tensor, prompt_mask: Tensor, tokens: Tensor, owner: Tensor | None = None
+) -> dict[str, Tensor]:
     """Return what a forward without a cache reads: ids [P × G, S + T] of prompts [P, S] followed by tokens [P, G, T].
 
     Padding on the left is masked and counts as no position. Padding on the right needs no mask: no earlier token attends to it.
     """
     owner = torch.arange(len(prompts), device=prompts.device) if owner is None else owner
-    owner, after = owner.repeat_interleave(tokens.shape[1]), tokens.flatten(0, 1)
-    attention, positions = None, None
-    if host.waits(there.device) or not bool(there.all()):
-        attention = torch.cat([there[owner], there.new_ones(after.shape)], dim=1).long()
-        positions = attention.cumsum(-1).sub(1).clamp(min=0)
-    ids = torch.cat([prompts[owner], after], dim=1)
-    return {"input_ids": ids, "attention_mask": attention, "position_ids": positions}
+    owner, rows = owner.repeat_interleave(tokens.shape[1]), tokens.flatten(0, 1)
+    mask = torch.cat([prompt_mask[owner], prompt_mask.new_ones(rows.shape)], dim=1)
+    return {"input_ids": torch.cat([prompts[owner], rows], dim=1), **_mask_and_positions(mask)}
+
+
+def _mask_and_positions(mask: Tensor) -> dict[str, Tensor]:
+    """Return attention_mask and position_ids of a mask [B, S] for transformers; nothing where no row is padded."""
+    if not host.needs_sync(mask.device) and bool(mask.all()):
+        return {}
+    attention_mask = mask.long()
+    return {"attention_mask": attention_mask, "position_ids": attention_mask.cumsum(-1).sub(1).clamp(min=0)}
 
 
 @contextmanager
@@ -116,21 +122,21 @@ def ready_for_gradients(model: PreTrainedModel) -> Iterator[None]:
     modules = list(model.modules())
     if any(module.training for module in modules):
         model.eval()
-    asked = [module for module in modules if vars(module).get("gradient_checkpointing")]
-    layers = [module for module in asked if isinstance(module, GradientCheckpointingLayer)]
+    flagged = [module for module in modules if vars(module).get("gradient_checkpointing")]
+    layers = [module for module in flagged if isinstance(module, GradientCheckpointingLayer)]
     if not torch.is_grad_enabled():
         layers = []
-    elif asked and not layers:
+    elif flagged and not layers:
         raise ValueError(
             f"policy: gradient checkpointing is on, but the layers of {type(model).__name__} would keep their activations; "
             "turn it off with model.gradient_checkpointing_disable()"
         )
 
-    def again(layer: GradientCheckpointingLayer, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def checkpointed(layer: GradientCheckpointingLayer, forward: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **named: layer._gradient_checkpointing_func(partial(forward, **named), *args)
 
     for layer in layers:
-        layer.forward = again(layer, layer.forward)
+        layer.forward = checkpointed(layer, layer.forward)
     try:
         yield
     finally:
@@ -138,32 +144,32 @@ def ready_for_gradients(model: PreTrainedModel) -> Iterator[None]:
             del layer.forward
 
 
-def _new_cache(model: PreTrainedModel, room: int) -> Cache:
-    """Return a cache that writes into room taken once, where transformers' copies everything at every token."""
+def _new_cache(model: PreTrainedModel, places: int) -> Cache:
+    """Return a cache of so many places, allocated once, where transformers' copies everything at every token."""
     from transformers import DynamicCache
     from transformers.cache_utils import Cache, DynamicLayer
 
-    class InOnePlace(DynamicLayer):
+    class AllocatedLayer(DynamicLayer):
         length, is_initialized = 0, False
 
         def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
             new = key_states, value_states
             if not self.is_initialized:
-                self.all = [of.new_empty(*of.shape[:2], room, of.shape[-1]) for of in new]
+                self.all = [values.new_empty(*values.shape[:2], places, values.shape[-1]) for values in new]
                 self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
             start, self.length = self.length, self.length + key_states.shape[2]
-            for of, more in zip(self.all, new, strict=True):
-                of[:, :, start : self.length] = more
-            self.keys, self.values = (of[:, :, : self.length] for of in self.all)
+            for stored, values in zip(self.all, new, strict=True):
+                stored[:, :, start : self.length] = values
+            self.keys, self.values = (stored[:, :, : self.length] for stored in self.all)
             return self.keys, self.values
 
         def get_seq_length(self, *_: Any) -> int:
             return self.length
 
         def batch_select_indices(self, indices: Tensor) -> None:
-            self.all = [of[indices] for of in self.all]
+            self.all = [stored[indices] for stored in self.all]
 
     cache = DynamicCache(config=model.config)
     if cache.layers and all(type(layer) is DynamicLayer for layer in cache.layers):
-        return Cache(layers=[InOnePlace() for _ in cache.layers])
+        return Cache(layers=[AllocatedLayer() for _ in cache.layers])
     return cache  # sliding windows and recurrent states keep transformers' own layers

@@ -40,7 +40,7 @@ def cut(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value as Python writes it, the beginning of a long one; the kind of what has no short form."""
     if isinstance(value, str | bytes):
         return cut(repr(value[:LONGEST]))
@@ -61,27 +61,25 @@ def pip_install(what: str) -> str:
     return f"{sys.executable} -m pip install {shlex.quote(what)}"
 
 
-def check_number(name: str, value: Any, allowed: Callable[[Any], bool], words: str, *, whole: bool = False) -> None:
+def check_number(name: str, value: Any, allowed: Callable[[Any], bool], words: str, *, integer: bool = False) -> None:
     """Raise ValueError unless `value` is a finite number that is `allowed`: "{name} must be {words}; got …".
 
-    whole: an integer is asked for, one that a tensor can hold.
+    integer: only a whole number is allowed, one that a tensor can hold.
     """
-    if not isinstance(value, Integral if whole else Real) or isinstance(value, bool):
-        raise ValueError(f"{name} must be {'a whole' if whole else 'a'} number, {words}; got {shown(value)}")
-    if isinstance(value, Integral):
-        sized, words_of_size = abs(int(value)) < 2**63, "below 2**63"
-    else:
-        sized, words_of_size = math.isfinite(value), "finite"
-    if not sized:
-        raise ValueError(f"{name} must be {words}, and {words_of_size}; got {shown(value)}")
+    if not isinstance(value, Integral if integer else Real) or isinstance(value, bool):
+        raise ValueError(f"{name} must be {'a whole' if integer else 'a'} number, {words}; got {short_repr(value)}")
+    if isinstance(value, Integral) and abs(int(value)) >= LARGEST:
+        raise ValueError(f"{name} must be {words}, and below 2**63; got {short_repr(value)}")
+    if not isinstance(value, Integral) and not math.isfinite(value):
+        raise ValueError(f"{name} must be {words}, and finite; got {short_repr(value)}")
     if not allowed(value):
-        raise ValueError(f"{name} must be {words}; got {shown(value)}")
+        raise ValueError(f"{name} must be {words}; got {short_repr(value)}")
 
 
 def check_at_least(least: int, **values: Any) -> None:
     """Raise ValueError for the first of these arguments that is no whole number of at least `least`."""
     for name, value in values.items():
-        check_number(name, value, lambda number: number >= least, f"at least {least}", whole=True)
+        check_number(name, value, lambda number: number >= least, f"at least {least}", integer=True)
 
 
 def check_seed(seed: Any) -> None:
@@ -89,7 +87,7 @@ def check_seed(seed: Any) -> None:
     check_at_least(0, seed=seed)
 
 
-def check_some(name: str, values: Sequence[Any]) -> None:
+def check_not_empty(name: str, values: Sequence[Any]) -> None:
     """Raise ValueError for a list in which nothing is."""
     if not values:
         raise ValueError(f"{name} must hold at least one; got none")
@@ -98,9 +96,9 @@ def check_some(name: str, values: Sequence[Any]) -> None:
 def check_type(name: str, value: Any, kind: Any) -> None:
     """Raise ValueError when a value is not what the annotation asks for; of a tensor only that it is one."""
     if isinstance(value, int) and abs(value) >= LARGEST and SIMPLE.get(kind):
-        raise ValueError(f"{name} must be below 2**63 in size; got {shown(value)}")
+        raise ValueError(f"{name} must be below 2**63 in size; got {short_repr(value)}")
     if not _fits(value, kind):
-        raise ValueError(f"{name} must be {_words(kind)}; got {shown(value)}")
+        raise ValueError(f"{name} must be {_words(kind)}; got {short_repr(value)}")
 
 
 def check_fields(instance: Any) -> None:
@@ -139,6 +137,7 @@ def annotations_of(owner: Any) -> dict[str, Any]:
 
 
 def _fits(value: Any, kind: Any) -> bool:
+    """Return True if a value is what an annotation asks for, as far as that can be seen without reading all of it."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return True
@@ -147,49 +146,48 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return any(type(value) is type(option) and value == option for option in inner)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in inner)
+        return any(_fits(value, option) for option in inner)
     if origin is Callable or kind is Callable:
         return callable(value)
     if origin is Iterable or (isinstance(origin, type) and issubclass(origin, Sequence)):
+        items = [item for item in inner if item is not Ellipsis]
         if isinstance(value, list | tuple):
-            each = [one for one in inner if one is not Ellipsis]
-            return len(each) != 1 or all(_fits(one, each[0]) for one in value)
-        needed = (
-            ("__iter__",) if origin is Iterable else ("__len__", "__getitem__")
-        )  # an array is no Sequence, but does
+            return len(items) != 1 or all(_fits(item, items[0]) for item in value)
+        # An array is no Sequence, but does; an Iterable may be read but once, so nothing of it is read here.
+        needed = ("__iter__",) if origin is Iterable else ("__len__", "__getitem__")
         if isinstance(value, str | bytes | Mapping) or not all(hasattr(value, name) for name in needed):
             return False
-        if origin is Iterable:  # it may be read but once
+        if origin is Iterable:
             return True
-        plain = not inner or inner[0] in (int, float, Any)
-        return getattr(value, "ndim", 1) > 0 and (plain or all(_fits(one, inner[0]) for one in value))
-    if origin is not None and isinstance(origin, type):
-        return isinstance(value, origin)
-    array = getattr(kind, "array_type", None)  # jaxtyping's Float[Tensor, …]
+        is_plain = not items or items[0] in (int, float, Any)
+        return getattr(value, "ndim", 1) > 0 and (is_plain or all(_fits(item, items[0]) for item in value))
+    array = getattr(kind, "array_type", origin)  # jaxtyping's Float[Tensor, …]
     if isinstance(array, type):
         return isinstance(value, array)
     if (
         getattr(kind, "__name__", "") in ALGORITHMS
-    ):  # what it cannot do with one of another kind, a function says better
+    ):  # what it cannot do with another kind of algorithm, a function says better
         return any(base.__name__ in ALGORITHMS for base in type(value).__mro__)
     return not isinstance(kind, type) or getattr(kind, "_is_protocol", False) or isinstance(value, kind)
 
 
 def _words(kind: Any) -> str:
+    """Return what an annotation asks for, in words."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind in SIMPLE:
         return SIMPLE[kind][1]
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if origin in (Union, types.UnionType):
-        words = dict.fromkeys(_words(one) for one in inner)
+        words = dict.fromkeys(_words(option) for option in inner)
         return " or ".join(word for word in words if word != SIMPLE[str][1] or WORDS["PathLike"] not in words)
     if origin is Iterable or (isinstance(origin, type) and issubclass(origin, Sequence)):
-        each = next((one for one in inner if one is not Ellipsis), None)
-        plain = {int: "whole numbers", float: "numbers", str: "texts"}
-        name = next((words for kind_, words in plain.items() if each is kind_), getattr(each, "__name__", ""))
-        name = "algorithms, such as GRPO" if name in ALGORITHMS else name
-        return f"a list of {name}" if isinstance(each, type) else "a list"
+        item = next((item for item in inner if item is not Ellipsis), None)
+        if not isinstance(item, type):
+            return "a list"
+        plurals = {int: "whole numbers", float: "numbers", str: "texts"}
+        name = plurals.get(item, item.__name__)
+        return f"a list of {'algorithms, such as GRPO' if name in ALGORITHMS else name}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a dictionary"
     if origin is Callable or kind is Callable:

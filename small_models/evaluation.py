@@ -13,20 +13,8 @@ from small_models.policies import SMALL, Policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample, token_logp
 from small_models.tasks import Grade, Task
 
-
-@checked
-def beginning_logp(policy: Policy, prompts: Sequence[str], beginnings: Sequence[str]) -> Tensor:
-    """Return the log-probability [P] (nats, temperature 1) that a response to each prompt begins with each of these texts."""
-    tokens, mask = encode_responses(policy, beginnings)
-    prompt_ids, prompt_mask = encode_prompts(policy, prompts)
-    with one_thread_if_small(policy), torch.no_grad():
-        logp = token_logp(response_logits(policy, prompt_ids, prompt_mask, tokens), tokens)
-    written = mask & (tokens != policy.end_id)  # a beginning has no end of sequence
-    return (logp * written).sum((1, 2))
-
-
-MOST = 10_000_000  # prompts that are graded
-AT_ONCE = 64  # of a policy that is not small: the keys and values of 1000 responses would fill a GPU
+MOST_PROMPTS = 10_000_000  # prompts that are graded
+BATCH = 64  # of a policy that is not small: the keys and values of 1000 responses would fill a GPU
 
 
 @dataclass(frozen=True)
@@ -48,26 +36,27 @@ def evaluate(
     max_new_tokens: int | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """Grade one response to each of `num_prompts` held-out prompts (where there are fewer, each once, or again from the first as
-    `task.asks_again` says).
+    """Return how good one response to each of `num_prompts` held-out prompts is.
 
-    The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy;
-    `max_new_tokens` is the task's own unless given. Raises ValueError for a setting out of its range.
+    Where there are fewer, each is asked once, or again from the first if `task.repeats_prompts`. Random numbers come from a
+    generator of this function, so evaluating never changes a training run. `temperature=0` is greedy; max_new_tokens: None
+    takes the task's. Raises ValueError for a setting out of its range.
     """
     check_type("policy", policy, Policy)
     check_type("task", task, Task)
-    check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST, f"at least 1 and at most {MOST:,}", whole=True)
+    words = f"at least 1 and at most {MOST_PROMPTS:,}"
+    check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST_PROMPTS, words, integer=True)
     check_seed(seed)
     held_out = task.held_out_prompts
-    if not task.asks_again:
+    if not task.repeats_prompts:
         num_prompts = min(num_prompts, len(held_out))
     prompts = [held_out[index % len(held_out)] for index in range(num_prompts)]
-    at_once = num_prompts if policy.num_parameters <= SMALL else AT_ONCE
+    batch_size = num_prompts if policy.num_parameters <= SMALL else BATCH
     generator = torch.Generator().manual_seed(seed)
     grades: list[Grade] = []
     tokens, entropy = torch.zeros((), dtype=torch.long), torch.zeros(())
-    for start in range(0, num_prompts, at_once):
-        part = prompts[start : start + at_once]
+    for start in range(0, num_prompts, batch_size):
+        part = prompts[start : start + batch_size]
         samples = sample(
             policy,
             part,
@@ -84,3 +73,14 @@ def evaluate(
         length=float(tokens / num_prompts),
         entropy=float(entropy / tokens),
     )
+
+
+@checked
+def beginning_logp(policy: Policy, prompts: Sequence[str], beginnings: Sequence[str]) -> Tensor:
+    """Return the log-probability [P] (nats, temperature 1) that a response to each prompt begins with each of these texts."""
+    tokens, mask = encode_responses(policy, beginnings)
+    prompt_ids, prompt_mask = encode_prompts(policy, prompts)
+    with one_thread_if_small(policy), torch.no_grad():
+        logp = token_logp(response_logits(policy, prompt_ids, prompt_mask, tokens), tokens)
+    written = mask & (tokens != policy.end_id)  # a beginning has no end of sequence
+    return (logp * written).sum((1, 2))

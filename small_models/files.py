@@ -38,22 +38,22 @@ class NoJsonError(ValueError):
     """This is not JSON at all, as a line is not that was cut short."""
 
 
-def said(path: str | os.PathLike[str]) -> str:
-    """Return a path for a sentence, the end of a long one."""
+def display_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as it stands in a sentence: of a long one, its end."""
     text = str(path)
     return text if len(text) <= LONGEST_PATH else f"…{text[1 - LONGEST_PATH :]}"
 
 
-def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> None:
-    """Raise ValueError for what is neither a file nor, with `folders`, a folder: a device or a pipe may never end."""
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError for what is no file: a device or a pipe may never end."""
     mode = Path(path).stat().st_mode
-    if not (stat.S_ISREG(mode) or (folders and stat.S_ISDIR(mode))):
+    if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-        raise ValueError(f"{said(path)} must be a file; it is {what}")
+        raise ValueError(f"{display_path(path)} must be a file; it is {what}")
 
 
 @contextmanager
-def whole_files(folder: Path) -> Iterator[Path]:
+def replace_files(folder: Path) -> Iterator[Path]:
     """Give a folder to write into, whose files and folders then replace those of `folder` one by one."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
@@ -70,12 +70,12 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise ValueError(f"{said(path)} cannot be read ({error.strerror})") from error
+        raise ValueError(f"{display_path(path)} cannot be read ({error.strerror})") from error
 
 
 def read_json(path: str | os.PathLike[str], kind: type[T]) -> T:
     """Return a JSON file as a value of this type. Raises ValueError, which names the field."""
-    return convert(parse(read_file(path), said(path)), kind, said(path))
+    return convert(parse(read_file(path), display_path(path)), kind, display_path(path))
 
 
 def read_lines(path: str | os.PathLike[str], *, growing: bool = False) -> Iterator[tuple[str, Any]]:
@@ -88,7 +88,7 @@ def read_lines(path: str | os.PathLike[str], *, growing: bool = False) -> Iterat
     last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
     for number, line in enumerate(lines[:last], 1):
         if growing or line.strip():
-            where = f"{said(path)}, line {number}"
+            where = f"{display_path(path)}, line {number}"
             try:
                 value = parse(line, where)
             except NoJsonError:
@@ -132,28 +132,28 @@ def convert(value: Any, kind: type[T], where: str) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:  # Expected `int`, got `str` - at `$.groups[0].length`
         why, _, place = str(error).partition(" - at `$")
-    names, found = place.strip(".`"), value
+    names, field = place.strip(".`"), value
     is_known = "[...]" not in names  # else it lies below a dictionary, and msgspec does not say where
     for name in re.findall(r"[^.\[\]]+", names) if is_known else ():
-        found = found[int(name)] if isinstance(found, list) else found.get(name)
+        field = field[int(name)] if isinstance(field, list) else field.get(name)
     where = f"{where}: {cut(names)}" if names else where
     if lacking := re.fullmatch(r"Object missing required field `(\w+)`", why):
         raise ValueError(f"{where} lacks {lacking[1]}")
     if expected := re.fullmatch(r"Expected `(.+)`, got `\w+`|Invalid enum value .+", why):
-        allowed = " or ".join(KINDS.get(one, one) for one in (expected[1] or "another word").split(" | "))
-        got = f"; got {as_json(found)}" if is_known else ""
+        allowed = " or ".join(KINDS.get(kind, kind) for kind in (expected[1] or "another word").split(" | "))
+        got = f"; got {as_json(field)}" if is_known else ""
         raise ValueError(f"{where} must be {allowed}{got}")
     raise ValueError(f"{where}: {why}")  # what the type itself refuses
 
 
-def with_nan(value: Any, kind: Any) -> Any:
+def nulls_to_nan(value: Any, kind: Any) -> Any:
     """Return what JSON said with not a number for every `null` that stands where this dataclass has a number and no None."""
     inner = next(iter(get_args(kind)), None) if get_origin(kind) is tuple else None
     if inner is not None and isinstance(value, list):
-        return [with_nan(one, inner) for one in value]
+        return [nulls_to_nan(item, inner) for item in value]
     if is_dataclass(kind) and isinstance(value, dict):
         kinds = annotations_of(cast(Any, kind))
-        return {name: with_nan(one, kinds.get(name)) for name, one in value.items()}
+        return {name: nulls_to_nan(part, kinds.get(name)) for name, part in value.items()}
     return math.nan if value is None and kind is float else value
 
 
@@ -171,10 +171,10 @@ def reason(error: Exception) -> str:
     """Return in a few words why a library could not read a file: its first sentence, shortened."""
     if isinstance(error, UnicodeError):
         return "a text of it is not UTF-8"
-    said = " ".join(str(error).split())
-    if "ignore_mismatched_sizes" in said:  # transformers' advice is an argument of its own
+    words = " ".join(str(error).split())
+    if "ignore_mismatched_sizes" in words:  # transformers' advice is an argument of its own
         return "its weights have other sizes than its config.json says"
-    if isinstance(error, TypeError | AttributeError | LookupError) or "<class '" in said:  # in Python's own words
-        field = re.search(r"field '(\w+)'", said)
+    if isinstance(error, TypeError | AttributeError | LookupError) or "<class '" in words:  # in Python's own words
+        field = re.search(r"field '(\w+)'", words)
         return f"{f'its field {field[1]}' if field else 'a part of it'} is of another kind than it should be"
-    return said.split(". ")[0][:200]
+    return words.split(". ")[0][:200]

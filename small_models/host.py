@@ -1,8 +1,8 @@
-"""What the host may ask of a device: numbers that the program reads stop it until all that the device was given is done.
+"""What the host may read of a device's numbers, and when: on a GPU each read waits until the device has done all its work.
 
-On a CPU that costs nothing. On a GPU a training step that asks as often as it has tokens leaves the device idle most of the time,
-so tensors stay there, and what the host needs of them comes over in one copy. While operations are recorded rather than run (a
-curve that becomes a program of a page), no number is there to be read at all: `recording()` says so, and nothing is judged.
+On a CPU a read costs nothing. On a GPU a training step that reads a number a token leaves the device idle most of the time, so
+tensors stay there, and what the host needs comes over in one copy (`on_host`). While operations are recorded for a page there
+are no numbers at all (`is_recording`). `check_lazily` judges tensors only where that costs nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor
 
 T = TypeVar("T")
 _recording: ContextVar[bool] = ContextVar("recording", default=False)
-_refusals: ContextVar[list[Tensor] | None] = ContextVar("refusals", default=None)
+_failures: ContextVar[list[Tensor] | None] = ContextVar("failures", default=None)
 
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """While it lasts, numbers stay in their tensors: `waits` holds everywhere, and `refuse` is silent."""
+    """Within it, operations are recorded rather than run: numbers stay in their tensors, and `check_lazily` is silent."""
     before = _recording.set(True)
     try:
         yield
@@ -32,41 +32,41 @@ def recording() -> Iterator[None]:
 
 
 def is_recording() -> bool:
-    """Return whether operations are recorded rather than run."""
+    """Return True while operations are recorded rather than run, so that no tensor has numbers."""
     return _recording.get()
 
 
-def waits(device: torch.device) -> bool:
-    """Return whether the host waits for this device when it reads a number, or a size that depends on numbers."""
-    return device.type != "cpu" or _recording.get()
+def needs_sync(device: torch.device) -> bool:
+    """Return True if reading a number, or a size that depends on numbers, waits for this device."""
+    return device.type != "cpu"
 
 
 @contextmanager
-def refusals() -> Iterator[list[Tensor]]:
-    """While it lasts, `refuse` raises nothing; the list holds whether it would have, for a picture, which says so itself."""
-    found: list[Tensor] = []
-    before = _refusals.set(found)
+def collected_checks() -> Iterator[list[Tensor]]:
+    """Within it, `check_lazily` raises nothing; the list holds whether it would have, a 0-d tensor each."""
+    failures: list[Tensor] = []
+    before = _failures.set(failures)
     try:
-        yield found
+        yield failures
     finally:
-        _refusals.reset(before)
+        _failures.reset(before)
 
 
-def refuse(condition: Tensor, message: Callable[[], str]) -> None:
-    """Raise ValueError where a condition holds anywhere; silent on a device that the host would have to wait for.
+def check_lazily(condition: Tensor, message: Callable[[], str]) -> None:
+    """Raise ValueError where a condition holds anywhere; silent where its numbers cannot be read at once.
 
     What can be judged when a piece is built is judged there; this is for what only tensors tell. message: made when it is needed.
     """
-    found = _refusals.get()
-    if found is not None:
-        found.append(condition.any())
-    elif not waits(condition.device) and bool(condition.any()):
+    failures = _failures.get()
+    if failures is not None:
+        failures.append(condition.any())
+    elif not (is_recording() or needs_sync(condition.device)) and bool(condition.any()):
         raise ValueError(message())
 
 
 def on_host(*values: Tensor) -> list[Tensor]:
     """Return the values on the CPU, without gradient, by one copy for all of them in float64, which holds ids too."""
-    if not any(waits(value.device) for value in values):
+    if not any(needs_sync(value.device) for value in values):
         return [value.detach() for value in values]
     flat = torch.cat([value.detach().double().flatten() for value in values]).cpu()
     parts = flat.split([value.numel() for value in values])
@@ -75,24 +75,24 @@ def on_host(*values: Tensor) -> list[Tensor]:
 
 def all_on_host(value: T) -> T:
     """Return a dataclass with all its tensors, and those of dataclasses in it, as `on_host` returns them."""
-    return _with(value, iter(on_host(*_tensors(value))))
+    tensors: list[Tensor] = []
+
+    def collect(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    _map_tensors(value, collect)
+    copies = iter(on_host(*tensors))
+    moved: T = _map_tensors(value, lambda _: next(copies))
+    return moved
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    for own in (getattr(value, f.name) for f in fields(value)):
-        if isinstance(own, Tensor):
-            yield own
-        elif is_dataclass(own):
-            yield from _tensors(own)
-
-
-def _with(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """Return the dataclass with these tensors in place of its own, in the order of `_tensors`."""
-    new = {}
-    for f in fields(value):
-        own = getattr(value, f.name)
-        if isinstance(own, Tensor):
-            new[f.name] = next(tensors)
-        elif is_dataclass(own):
-            new[f.name] = _with(own, tensors)
-    return replace(value, **new)
+def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    changed = {}
+    for field in fields(value):
+        part = getattr(value, field.name)
+        if isinstance(part, Tensor):
+            changed[field.name] = change(part)
+        elif is_dataclass(part):
+            changed[field.name] = _map_tensors(part, change)
+    return replace(value, **changed)

@@ -15,16 +15,24 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from small_models.checks import check_at_least, check_fields, check_number, check_seed, check_some, checked, shown
-from small_models.files import convert, read_lines, said, whole_files
+from small_models.checks import (
+    check_at_least,
+    check_fields,
+    check_not_empty,
+    check_number,
+    check_seed,
+    checked,
+    short_repr,
+)
+from small_models.files import convert, display_path, read_lines, replace_files
 from small_models.policies import Policy
-from small_models.sampling import Samples, encode_prompts, encode_responses, last_place, sample
+from small_models.sampling import Samples, encode_prompts, encode_responses, last_position, sample
 from small_models.tasks import Task
 
 Kind = Literal["right_wrong", "better_worse"]
-PAIRS_A_GROUP = 3
-PROMPTS_A_BATCH = 64
-PROMPTS_A_PAIR = 4  # sampled before giving up
+PAIRS_PER_GROUP = 3
+PROMPTS_PER_BATCH = 64
+PROMPTS_PER_PAIR = 4  # sampled before giving up
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Pair:
         if not self.prompt:
             raise ValueError("prompt must not be empty")
         if self.chosen == self.rejected:
-            raise ValueError(f"chosen and rejected must differ; both are {shown(self.chosen)}")
+            raise ValueError(f"chosen and rejected must differ; both are {short_repr(self.chosen)}")
 
 
 KEYS = tuple(field.name for field in fields(Pair))
@@ -65,7 +73,7 @@ class EncodedPairs:
         """Return the pairs at these indices, padded to the longest prompt and the longest response among them."""
         prompt_mask, mask = self.prompt_mask[index], self.mask[index]
         start = int(prompt_mask.int().argmax(-1).min())
-        length = int(last_place(mask).max()) + 1
+        length = int(last_position(mask).max()) + 1
         return EncodedPairs(
             prompt_ids=self.prompt_ids[index, start:],
             prompt_mask=prompt_mask[:, start:],
@@ -80,21 +88,21 @@ def encode_pairs(policy: Policy, pairs: Sequence[Pair], task: Task | None = None
 
     task: whose environment wrote parts of the responses (None: all of it is the policy's).
     """
-    check_some("pairs", pairs)
+    check_not_empty("pairs", pairs)
     prompt_ids, prompt_mask = encode_prompts(policy, [pair.prompt for pair in pairs])
-    both_texts = [(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
-    turns = [[text] if task is None else task.turns(prompt, text) for prompt, text in both_texts]
+    responses = [(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
+    turns = [[text] if task is None else task.turns(prompt, text) for prompt, text in responses]
     tokens, mask = encode_responses(policy, turns)
-    limit = getattr(policy.weights.config, "max_position_embeddings", None)
-    longest = prompt_mask.sum(-1) + last_place(mask).reshape(len(pairs), 2).amax(-1) + 1
+    limit = policy.positions
+    longest = prompt_mask.sum(-1) + last_position(mask).reshape(len(pairs), 2).amax(-1) + 1
     if limit is not None and int(longest.max()) > limit:
         worst = pairs[int(longest.argmax())]
         raise ValueError(
             f"the pair on prompt {worst.prompt[:40]!r} has {int(longest.max())} tokens, more than the {limit} positions "
             "of this model"
         )
-    both = len(pairs), 2, tokens.shape[-1]
-    return EncodedPairs(prompt_ids, prompt_mask, tokens.reshape(both), mask.reshape(both))
+    shape = len(pairs), 2, tokens.shape[-1]
+    return EncodedPairs(prompt_ids, prompt_mask, tokens.reshape(shape), mask.reshape(shape))
 
 
 @checked
@@ -124,19 +132,19 @@ def make_pairs(
     """
     check_at_least(1, count=count)
     words = "at least 2, or there is nothing to pair"
-    check_number("samples_per_prompt", samples_per_prompt, lambda n: n >= 2, words, whole=True)
+    check_number("samples_per_prompt", samples_per_prompt, lambda n: n >= 2, words, integer=True)
     words = "from 0 to below 0.5, where labels say nothing any more"
     check_number("label_noise", label_noise, lambda share: 0 <= share < 0.5, words)
     check_number("spurious", spurious, lambda share: 0 <= share <= 1, "from 0 to 1")
     check_number("temperature", temperature, lambda t: t > 0, "above 0 (greedy responses are all alike)")
     check_seed(seed)
     generator, rng = torch.Generator().manual_seed(seed), random.Random(seed)
-    prompts = _in_turn(task.held_out_prompts if held_out else task.train_prompts, rng)
+    prompts = _shuffled_cycle(task.held_out_prompts if held_out else task.train_prompts, rng)
     truth = task.quality if kind == "better_worse" else lambda prompt, text: float(task.grade(prompt, text).correct)
     pairs: list[Pair] = []
-    batches = math.ceil(PROMPTS_A_PAIR * count / PROMPTS_A_BATCH)
+    batches = math.ceil(PROMPTS_PER_PAIR * count / PROMPTS_PER_BATCH)
     for _ in range(batches):
-        batch = list(islice(prompts, PROMPTS_A_BATCH))
+        batch = list(islice(prompts, PROMPTS_PER_BATCH))
         samples = sample(
             policy,
             batch,
@@ -146,23 +154,23 @@ def make_pairs(
             temperature=temperature,
             generator=generator,
         )
-        whole = (~samples.truncated & writable(policy, samples)).tolist()
-        for prompt, texts, kept in zip(batch, samples.texts(policy), whole, strict=True):
-            group = [(truth(prompt, text), text) for text in compress(texts, kept)]
-            both = [(better, worse) for high, better in group for low, worse in group if high > low]
-            for better, worse in dict.fromkeys(rng.sample(both, min(PAIRS_A_GROUP, len(both)))):
+        is_whole = (~samples.truncated & is_writable(policy, samples)).tolist()
+        for prompt, texts, usable in zip(batch, samples.texts(policy), is_whole, strict=True):
+            group = [(truth(prompt, text), text) for text in compress(texts, usable)]
+            candidates = [(better, worse) for high, better in group for low, worse in group if high > low]
+            for better, worse in dict.fromkeys(rng.sample(candidates, min(PAIRS_PER_GROUP, len(candidates)))):
                 swap = rng.random() < spurious and taste(worse) > taste(better)
                 swap ^= rng.random() < label_noise
                 pairs.append(Pair(prompt, worse, better) if swap else Pair(prompt, better, worse))
         if len(pairs) >= count:
             return pairs[:count]
     raise ValueError(
-        f"count: {batches * PROMPTS_A_BATCH * samples_per_prompt} responses gave {len(pairs)} of the {count} pairs asked for; "
+        f"count: {batches * PROMPTS_PER_BATCH * samples_per_prompt} responses gave {len(pairs)} of the {count} pairs asked for; "
         f"a {kind} pair needs both kinds of response to one prompt, which this policy seldom gives"
     )
 
 
-def writable(policy: Policy, samples: Samples) -> Tensor:
+def is_writable(policy: Policy, samples: Samples) -> Tensor:
     """Return which responses the tokenizer can write again, [P, G]: a policy may sample its padding, which has no text."""
     return ~(samples.mask & (samples.tokens == policy.pad_id)).any(-1) | (policy.pad_id in policy.end_ids)
 
@@ -175,7 +183,9 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     """
     pairs = [convert(value, Pair, where) for where, value in read_lines(path)]
     if not pairs:
-        raise ValueError(f"{said(path)} holds no pairs; it needs one a line, as JSON with the keys {', '.join(KEYS)}")
+        raise ValueError(
+            f"{display_path(path)} holds no pairs; it needs one a line, as JSON with the keys {', '.join(KEYS)}"
+        )
     return pairs
 
 
@@ -183,11 +193,11 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
 def write_pairs(pairs: Sequence[Pair], path: str | os.PathLike[str]) -> None:
     """Write pairs as JSON lines, the file whole or not at all."""
     lines = [json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs]
-    with whole_files(Path(path).parent) as temporary:
+    with replace_files(Path(path).parent) as temporary:
         (temporary / Path(path).name).write_bytes("".join(lines).encode())
 
 
-def _in_turn(prompts: Sequence[str], rng: random.Random) -> Iterator[str]:
+def _shuffled_cycle(prompts: Sequence[str], rng: random.Random) -> Iterator[str]:
     """Give all prompts in a random order, then again in another."""
     while True:
         yield from rng.sample(prompts, len(prompts))

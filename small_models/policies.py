@@ -1,26 +1,30 @@
-"""Policies: tiny transformers built from a config, shipped warm starts, and any causal language model by path or name."""
+"""Policies: a causal language model with its tokenizer, built from a config, shipped, or loaded by path or name.
+
+In: a name, a folder, or sizes. Out: a `Policy`, which everything else samples from, trains and saves. A shipped policy is
+computed by `small_models.decoder`, every other one by transformers' own modules (`small_models.any_model`). Begin with `Policy`.
+"""
 
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
-import re
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import torch
+from safetensors import safe_open
 
-from small_models import adapters, paths, shipped_files
+from small_models import adapters, shipped_files
 from small_models.any_model import AnyModel
-from small_models.checks import check_number, check_seed, shown
+from small_models.checks import check_number, check_seed, short_repr
 from small_models.decoder import Decoder
-from small_models.files import as_json, check_regular, check_text, read_json, reason, said, whole_files
+from small_models.files import check_text, reason, replace_files
+from small_models.precision import is_autocast
 from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
 from small_models.tokenizer import CharacterTokenizer, build_tokenizer
@@ -28,22 +32,20 @@ from small_models.tokenizer import CharacterTokenizer, build_tokenizer
 if TYPE_CHECKING:  # it takes longer to import than all else, and a shipped policy does without
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+ComputePath = Literal["plain", "transformers"]
 DEVICES = ("auto", "cpu", "cuda")
 SMALL = 5_000_000  # parameters; below this, threads cost more than they give
 ALIGNED = 64  # bytes: where torch puts its own tensors on a CPU
-EXPERTS_A_TOKEN = 2  # as in Mixtral
-MOST_LAYERS = 1000  # the deepest published language models have about 130
-MOST_HEADER = 100_000_000  # bytes, safetensors' own limit
-WIDEST, LARGEST = 65_536, 1_000_000_000  # width and parameters that are built
+EXPERTS_PER_TOKEN = 2  # as in Mixtral
+WIDEST, MOST_LAYERS = 65_536, 1000  # of what is built
 
 
 @dataclass(frozen=True)
 class Policy:
     """A causal language model with its tokenizer.
 
-    weights, vocabulary: transformers' model and tokenizer, or where nobody asked for these yet (`model`, `tokenizer`), what
-    does their work for a shipped policy (`Decoder`, `CharacterTokenizer`). source: where the weights came from: a shipped name,
-    a path, a hub name, or how they were built.
+    weights, vocabulary: transformers' model and tokenizer, or those that stand in for them in a shipped policy (`Decoder`,
+    `CharacterTokenizer`). source: where the weights came from: a shipped name, a path, a hub name, or how they were built.
     """
 
     weights: PreTrainedModel | Decoder
@@ -52,10 +54,16 @@ class Policy:
 
     @property
     def model(self) -> PreTrainedModel:
-        """The model as transformers has it, with the very same parameters; from now on it is `weights` too."""
-        if isinstance(self.weights, Decoder):
-            object.__setattr__(self, "weights", _in_transformers(self.weights, self.source))
-        return self.weights
+        """The model as transformers has it, with the very same parameters.
+
+        A shipped policy is still computed by its decoder: hooks on this model are not called, and modules put into it not
+        used, unless it becomes a policy of its own (`on_transformers`).
+        """
+        if not isinstance(self.weights, Decoder):
+            return self.weights
+        if "_model" not in vars(self):
+            object.__setattr__(self, "_model", _in_transformers(self.weights, self.source))
+        return vars(self)["_model"]
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -65,9 +73,20 @@ class Policy:
         return self.vocabulary
 
     @property
-    def computed(self) -> paths.OurDecoder | AnyModel:
-        """What computes it now: our own decoder where it fits (`small_models.paths`), else transformers' modules."""
-        return paths.our_decoder(self.weights) or AnyModel(self.model)
+    def backend(self) -> Decoder | AnyModel:
+        """What computes the policy now: its decoder in float32 and float64, else transformers' modules."""
+        if isinstance(self.weights, Decoder) and self.weights.dtype in (torch.float32, torch.float64):
+            return AnyModel(self.model) if is_autocast(self.device) else self.weights
+        return AnyModel(self.model)
+
+    @property
+    def path(self) -> ComputePath:
+        """How the policy is computed now, as the config.json of a run records it: "plain" by the decoder."""
+        return "plain" if isinstance(self.backend, Decoder) else "transformers"
+
+    def on_transformers(self) -> Policy:
+        """Return a policy of the very same parameters that transformers' modules compute."""
+        return Policy(self.model, self.vocabulary, self.source)
 
     @property
     def device(self) -> torch.device:
@@ -118,16 +137,16 @@ class Policy:
         Of a LoRA policy that is its base; the adapter stands beside it, in adapter/.
         """
         folder = Path(folder)
-        base = adapters.without_adapter(self.weights)
         shutil.rmtree(folder / adapters.FOLDER, ignore_errors=True)
-        with whole_files(folder) as temporary:
-            if isinstance(base, Decoder):
-                shipped_files.save(base, temporary)
+        with replace_files(folder) as temporary:
+            if isinstance(self.weights, Decoder):
+                shipped_files.save(self.weights, temporary)
             else:
+                base = adapters.without_adapter(self.weights)
                 with _no_progress_bars():
                     base.save_pretrained(temporary)
-                    if base is not self.model:
-                        self.model.save_pretrained(temporary / adapters.FOLDER)
+                    if base is not self.weights:
+                        self.weights.save_pretrained(temporary / adapters.FOLDER)
             if isinstance(self.vocabulary, CharacterTokenizer):
                 shipped_files.save_tokenizer(temporary)
             else:
@@ -140,7 +159,7 @@ def choose_device(device: str = "auto") -> torch.device:
     Raises ValueError for another name, and for `cuda` where PyTorch sees no GPU.
     """
     if device not in DEVICES:
-        raise ValueError(f"device must be one of {', '.join(DEVICES)}; got {shown(device)}")
+        raise ValueError(f"device must be one of {', '.join(DEVICES)}; got {short_repr(device)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but PyTorch sees no CUDA device here; use 'cpu' or 'auto'")
     if device == "auto":
@@ -148,8 +167,8 @@ def choose_device(device: str = "auto") -> torch.device:
     return torch.device(device)
 
 
-def settle(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    """Move a model to its device, without dropout, and say how its experts are to be computed there.
+def prepare_model(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Return a model on its device, without dropout, told how its experts are computed there.
 
     A checkpoint does not say, and the ways differ in speed and in the last digits. On a CPU it is one expert after the other,
     the fastest; elsewhere the library's own choice stands.
@@ -172,12 +191,12 @@ def recompute_activations(model: PreTrainedModel) -> None:
 def _no_progress_bars() -> Iterator[None]:
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             logging.enable_progress_bar()
 
 
@@ -213,31 +232,23 @@ def build_policy(
     With `experts` it is Mixtral-shaped: each layer has that many, a quarter as wide as the dense layer, of which every token
     is given two (8: 237k parameters, 89k of them in use for a token); no loss keeps their loads equal.
     `max_length` is the longest prompt plus response, in tokens. The same seed gives the same weights on every device.
-    Raises ValueError for a number out of its range, when `hidden_size` is not a multiple of 2 × `num_heads`, and for more
-    than 10⁹ parameters.
+    Raises ValueError for a number out of its range, and when `hidden_size` is not a multiple of 2 × `num_heads`.
     """
+    words = f"at least 1 and at most {WIDEST}"
     for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads)):
-        check_number(name, value, lambda n: 1 <= n <= WIDEST, f"at least 1 and at most {WIDEST}", whole=True)
-    check_number(
-        "num_layers", num_layers, lambda n: 1 <= n <= MOST_LAYERS, f"at least 1 and at most {MOST_LAYERS}", whole=True
-    )
+        check_number(name, value, lambda n: 1 <= n <= WIDEST, words, integer=True)
+    words = f"at least 1 and at most {MOST_LAYERS}"
+    check_number("num_layers", num_layers, lambda n: 1 <= n <= MOST_LAYERS, words, integer=True)
     words = "at least 2, a token of a prompt and one of a response"
-    check_number("max_length", max_length, lambda n: 2 <= n < 2**31, words, whole=True)
-    words = f"0 (none) or at least {EXPERTS_A_TOKEN + 1}, so that there is a choice"
-    check_number("experts", experts, lambda n: n == 0 or n > EXPERTS_A_TOKEN, words, whole=True)
+    check_number("max_length", max_length, lambda n: 2 <= n < 2**31, words, integer=True)
+    words = f"0 (none) or at least {EXPERTS_PER_TOKEN + 1}, so that there is a choice"
+    check_number("experts", experts, lambda n: n == 0 or n > EXPERTS_PER_TOKEN, words, integer=True)
+    if hidden_size % (2 * num_heads):
+        raise ValueError(f"hidden_size must be a multiple of 2 × num_heads = {2 * num_heads}; got {hidden_size}")
     check_seed(seed)
     from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig
 
-    where = choose_device(device)
-    if hidden_size % (2 * num_heads):
-        raise ValueError(f"hidden_size must be a multiple of 2 × num_heads = {2 * num_heads}; got {hidden_size}")
     tokenizer = build_tokenizer()
-    of_mlp = experts * (3 * hidden_size + 1) if experts else 12 * hidden_size
-    size = hidden_size * (2 * len(tokenizer) + 1 + num_layers * (4 * hidden_size + of_mlp + 2))
-    if size > LARGEST:
-        raise ValueError(
-            f"hidden_size, num_layers and experts would make a policy of {size:,} parameters; at most {LARGEST:,} are built here"
-        )
     shape = {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden_size,
@@ -251,115 +262,81 @@ def build_policy(
         "bos_token_id": None,
         "tie_word_embeddings": False,
     }
-    dense = LlamaConfig(**shape, intermediate_size=4 * hidden_size)
-    routed = MixtralConfig(
-        **shape,
-        intermediate_size=hidden_size,
-        num_local_experts=experts,
-        num_experts_per_tok=EXPERTS_A_TOKEN,
-        router_aux_loss_coef=0.0,
-    )
+    config = LlamaConfig(**shape, intermediate_size=4 * hidden_size)
+    if experts:
+        config = MixtralConfig(
+            **shape,
+            intermediate_size=hidden_size,
+            num_local_experts=experts,
+            num_experts_per_tok=EXPERTS_PER_TOKEN,
+            router_aux_loss_coef=0.0,
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(routed if experts else dense)
-    model = settle(model.float(), where)
+        model = AutoModelForCausalLM.from_config(config)
+    model = prepare_model(model.float(), choose_device(device))
     layers = f"{num_layers} layers of {experts} experts" if experts else f"{num_layers} layers"
     return Policy(model, tokenizer, f"built: hidden {hidden_size} × {layers}, seed {seed}")
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a model's folder that could not be read to an end, before anything is built: devices, endless stacks of layers.
-
-    A config.json may ask for no more layers than its safetensors files hold, and for MOST_LAYERS at most; wrong sizes of another
-    kind are found, at no cost, when the weights do not fit. Raises ValueError.
-    """
-    for file in folder.iterdir():
-        if file.exists():
-            check_regular(file, folders=True)
-    if not (folder / "config.json").is_file():
-        return
-    asked, layers = max(_layers_asked(read_json(folder / "config.json", dict)), default=0), 0
-    for head in _headers(folder):
-        names = re.findall(rb"[\".](?:layers|h|blocks)\.(\d{1,9})\.", head)
-        layers = max([layers, *(1 + int(name) for name in names)])
-    if asked > min(layers or MOST_LAYERS, MOST_LAYERS):
-        holds = f"its weights hold {layers}" if 0 < layers < asked else f"at most {MOST_LAYERS} are loaded"
-        raise ValueError(f"{said(folder / 'config.json')} asks for {as_json(asked)} layers, and {holds}")
-
-
-def _headers(folder: Path) -> Iterator[bytes]:
-    """Give the header of each safetensors file of a folder; not of one that is cut short, which reading it says."""
-    for weights in folder.glob("*.safetensors"):
-        with weights.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            head = file.read(min(length, MOST_HEADER))
-        if len(head) == length:
-            yield head
-
-
-def weights_in(source: str | os.PathLike[str]) -> int:
-    """Return how many weights the safetensors files of a folder hold, 0 where it is none, such as a name."""
-    number = 0
-    with suppress(OSError, ValueError, TypeError, AttributeError):  # what is wrong, reading it says
-        number = sum(math.prod(tensor["shape"]) for _, tensor in _tensors_in(Path(source)))
-    return number
-
-
-def _tensors_in(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give name, and dtype and shape, of each tensor in the safetensors files of a folder."""
-    for head in _headers(folder):
-        yield from ((name, tensor) for name, tensor in json.loads(head).items() if name != "__metadata__")
-
-
-def _layers_asked(config: dict[str, Any]) -> Iterator[int]:
-    for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _layers_asked(value)
-        elif name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") and isinstance(value, int):
-            yield value
-
-
-def shipped() -> list[str]:
+def shipped_policies() -> list[str]:
     """Return the names of the warm-started policies that come with the package."""
     return sorted(folder.name for folder in CHECKPOINTS.iterdir() if (folder / "config.json").is_file())
 
 
-def _in_transformers(own: Decoder, source: str) -> PreTrainedModel:
+def count_weights(source: str | os.PathLike[str]) -> int:
+    """Return how many weights the safetensors files of a folder hold, 0 where it is none, such as a name."""
+    number = 0
+    with suppress(Exception):  # what is wrong with them, loading them says
+        number = sum(math.prod(shape) for _, _, shape in _stored_tensors(Path(source)))
+    return number
+
+
+def _stored_tensors(folder: Path) -> Iterator[tuple[str, str, list[int]]]:
+    """Yield name, type and shape of each tensor in the safetensors files of a folder, without reading their numbers."""
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - it is no mapping
+                tensor = tensors.get_slice(name)
+                yield name, tensor.get_dtype(), tensor.get_shape()
+
+
+def _in_transformers(decoder: Decoder, source: str) -> PreTrainedModel:
     """Return transformers' model of the very same parameters, on their device.
 
     Its `name_or_path` is the folder that they came from, of which TRL makes its reference.
     """
-    model = settle(_read_model(str(shipped_files.KIND)), own.device)
-    parameters = own.state_dict(keep_vars=True)
+    model = prepare_model(_read_model(str(shipped_files.KIND)), decoder.device)
+    parameters = decoder.state_dict(keep_vars=True)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(parameters[name].requires_grad)  # which load_state_dict hands on
+        parameter.requires_grad_(parameters[name].requires_grad)  # else load_state_dict would set it
     model.load_state_dict(parameters, assign=True)
-    folder = next(
-        (folder for folder in (CHECKPOINTS / source, Path(source)) if (folder / "config.json").is_file()), None
-    )
-    model.name_or_path = model.config._name_or_path = "" if folder is None else str(folder)
+    folders = [folder for folder in (CHECKPOINTS / source, Path(source)) if (folder / "config.json").is_file()]
+    model.name_or_path = model.config._name_or_path = str(folders[0]) if folders else ""
     return model
 
 
-def _read_model(name: str, *, here: bool = True) -> PreTrainedModel:
+def _read_model(name: str, *, is_folder: bool = True) -> PreTrainedModel:
     """Return the model of a folder, or of the hub. Raises ValueError, as transformers would fill weights that it lacks at random.
 
-    here: it is a folder, whose weights must all have a place too, and be no whole numbers; the hub has such as carry more.
+    is_folder: its weights must all have a place too, and be no whole numbers; the hub has such as carry more.
     """
     from transformers import AutoModelForCausalLM
 
     with _no_progress_bars():
-        model, told = AutoModelForCausalLM.from_pretrained(
+        model, loading = AutoModelForCausalLM.from_pretrained(
             name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-    if told["missing_keys"]:
-        raise ValueError(f"it lacks the weights {_first(told['missing_keys'])}")
-    if here and told["unexpected_keys"]:
-        raise ValueError(f"the model of its config.json has no place for its weights {_first(told['unexpected_keys'])}")
+    if loading["missing_keys"]:
+        raise ValueError(f"it lacks the weights {_first(loading['missing_keys'])}")
+    if is_folder and loading["unexpected_keys"]:
+        raise ValueError(
+            f"the model of its config.json has no place for its weights {_first(loading['unexpected_keys'])}"
+        )
     real = {name for name, parameter in model.named_parameters() if parameter.is_floating_point()}
-    whole = [name for name, tensor in _tensors_in(Path(name)) if name in real and tensor["dtype"][0] in "IU"]
-    if whole:
-        raise ValueError(f"whole numbers stand for its weights {_first(whole)}")
+    integers = [name for name, dtype, _ in _stored_tensors(Path(name)) if name in real and dtype[0] in "IU"]
+    if integers:
+        raise ValueError(f"whole numbers stand for its weights {_first(integers)}")
     for parameter in model.parameters():
         if parameter.data_ptr() % ALIGNED:  # it lies in the file, where products round in another order than in memory
             parameter.data = parameter.data.clone()
@@ -380,7 +357,7 @@ def _read_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
 
 
 def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Policy:
-    """Load a policy in float32 from a folder, by a shipped name (`shipped()`), or by a hub name.
+    """Load a policy in float32 from a folder, by a shipped name (`shipped_policies()`), or by a hub name.
 
     A shipped name wins over a folder of that name, which is written `./chain`.
 
@@ -391,21 +368,20 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
     where = choose_device(device)
     if not isinstance(source, (str, os.PathLike)) or not str(source) or "\0" in str(source):
         raise ValueError(
-            f"policy must be a folder, a shipped name ({', '.join(shipped())}) or a hub name; got {shown(source)}"
+            f"policy must be a folder, a shipped name ({', '.join(shipped_policies())}) or a hub name; got {short_repr(source)}"
         )
-    folder = CHECKPOINTS / str(source) if str(source) in shipped() else Path(source)
+    folder = CHECKPOINTS / str(source) if str(source) in shipped_policies() else Path(source)
     try:
-        here = folder.is_dir()
+        is_folder = folder.is_dir()
     except OSError:  # a name that is too long for a path
-        here = False
-    name = str(folder) if here else str(source)
-    if here and (folder / adapters.CONFIG).exists():
+        is_folder = False
+    name = str(folder) if is_folder else str(source)
+    if is_folder and (folder / adapters.CONFIG).exists():
         raise ValueError(
             f"policy: {name} is a LoRA adapter without its base; load the base, put the adapter on it with peft, and give "
             "Policy(model, tokenizer, name) to train"
         )
-    if here:
-        check_folder(folder)
+    if is_folder:
         if (known := shipped_files.read(folder, where)) is not None:
             return Policy(*known, str(source))
     elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for
@@ -414,24 +390,22 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
             "another policy"
         )
     try:
-        model, tokenizer = _read_model(name, here=here), _read_tokenizer(name)
+        model, tokenizer = _read_model(name, is_folder=is_folder), _read_tokenizer(name)
         check_text(tokenizer.init_kwargs, model.config.to_dict())  # else the first save would fail
     except Exception as error:  # transformers, safetensors and the hub client raise unrelated types
-        if here:
+        if is_folder:
             raise ValueError(f"policy: the checkpoint in {name} cannot be read ({reason(error)})") from error
         raise ValueError(
-            f"policy: {shown(name)} is no folder here, no shipped policy ({', '.join(shipped())}), and no model that the hub "
-            f"client could load ({reason(error)})"
+            f"policy: {short_repr(name)} is no folder here, no shipped policy ({', '.join(shipped_policies())}), and no model "
+            f"that the hub client could load ({reason(error)})"
         ) from error
-    from transformers.cache_utils import DynamicCache, DynamicLayer
-
     adapters.has_adapter(model)
     if (folder / adapters.FOLDER).is_dir():
         model = adapters.read_adapter(model, folder / adapters.FOLDER)
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
     if not all(isinstance(layer, DynamicLayer) for layer in DynamicCache(config=model.config).layers):
-        raise ValueError(
-            f"policy: {name} keeps more than keys and values of its tokens, which sampling here cannot share in a group"
-        )
+        raise ValueError(f"policy: {name} has a recurrent state, which sampling here cannot share in a group")
     if tokenizer.eos_token_id is None:
         raise ValueError(f"policy: the tokenizer of {name} has no end-of-sequence token, so no response could end")
-    return Policy(settle(model, where), tokenizer, str(source))
+    return Policy(prepare_model(model, where), tokenizer, str(source))

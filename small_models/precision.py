@@ -23,12 +23,12 @@ def in_bfloat16(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
-def as_the_weights_are(device: torch.device) -> AbstractContextManager[Any]:
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Within it, all is computed in the precision of the weights, whatever stands around it."""
     return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()
 
 
-def rounded(weight: Tensor, bits: int) -> Tensor:
+def round_to_bits(weight: Tensor, bits: int) -> Tensor:
     """Return a weight whose matrices are on a grid of whole numbers of so many bits: round(w / s) · s.
 
     s = max |w| / (2^(bits − 1) − 1) of each row [..., in], as weights are stored for inference in int8. What is no matrix stays.

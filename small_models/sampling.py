@@ -1,4 +1,8 @@
-"""Batched sampling with a key-value cache, and the log-probabilities of given responses from a fresh forward."""
+"""Batched sampling with a key-value cache, and the log-probabilities of responses from a fresh forward.
+
+In: a policy and prompts as text. Out: `Samples`, tensors of responses with what the policy thought of each token; or the logits
+of responses that are there already (`response_logits`, `token_logp`). Begin with `sample`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from small_models import host
-from small_models.checks import check_at_least, check_number, check_some, checked
+from small_models.checks import check_at_least, check_not_empty, check_number, checked
 from small_models.memory import check_fits
 from small_models.policies import Policy, one_thread_if_small
 from small_models.tasks import Task
@@ -18,8 +22,9 @@ from small_models.tokenizer import decode, encode, prefix_ids
 
 STEP_BYTES = 4 + 4 + 4 + 8  # of a word of the vocabulary: logit, log-probability, probability, cumulated probability
 TOKEN_BYTES = 8 + 8 + 4 + 4  # of a token: random number, id, log-probability, entropy
-LOOK_EVERY = 16  # tokens; on a GPU the host waits for all that was asked of it when it asks who has finished
-AT_ONCE = 4_000_000  # logits that are kept until log-probabilities and entropies are made of them
+LOOK_EVERY = 16  # tokens; a GPU's host waits for all the work it gave when it asks which rows have ended
+MOST_LOGITS = 4_000_000  # that are stored until log-probabilities and entropies are computed from them
+FULL_ENOUGH = 0.8  # share of unfinished rows from which the cache is not compacted: that copies all of it
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Samples:
     and did not come. observed: [P, G, T], true on the tokens that the task's environment wrote: they are part of the
     response and of what the policy read, and `mask` is false on them. sampler_logp: [P, G, T], the log-probability with which
     the token was really drawn, where that is another one than `logp`: after top-k and top-p, `logp` less the log of the mass
-    that these kept. None where it is the same.
+    that these leave. None where it is the same.
     """
 
     prompt_ids: Tensor
@@ -47,7 +52,7 @@ class Samples:
     sampler_logp: Tensor | None = None
 
     @property
-    def there(self) -> Tensor:
+    def attention_mask(self) -> Tensor:
         """[P, G, T]: true on every token of a response, whether the policy or a tool wrote it."""
         return self.mask | self.observed
 
@@ -57,36 +62,32 @@ class Samples:
         return self.mask.sum(-1)
 
     @property
-    def last(self) -> Tensor:
-        """[P, G]: place of the last token that the policy wrote."""
-        return last_place(self.mask)
+    def last_positions(self) -> Tensor:
+        """[P, G]: position of the last token that the policy wrote."""
+        return last_position(self.mask)
 
     @property
     def model_inputs(self) -> dict[str, Tensor]:
-        """What `response_logits` is asked for every token of them: `response_logits(policy, **samples.model_inputs)`."""
-        return {
-            "prompt_ids": self.prompt_ids,
-            "prompt_mask": self.prompt_mask,
-            "tokens": self.tokens,
-            "wanted": self.there,
-        }
+        """The arguments of `response_logits` for every token: `response_logits(policy, **samples.model_inputs)`."""
+        prompts = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask}
+        return prompts | {"tokens": self.tokens, "wanted": self.attention_mask}
 
-    def each(self, change: Callable[[Tensor], Tensor], *, prompts: bool = True) -> Samples:
+    def map_tensors(self, change: Callable[[Tensor], Tensor], *, prompts: bool = True) -> Samples:
         """Return the samples with every tensor changed in the same way; prompts: those of the prompts too."""
-        changed = (name for name in vars(self) if prompts or not name.startswith("prompt"))
-        there = {name: getattr(self, name) for name in changed}
-        return replace(self, **{name: change(value) for name, value in there.items() if value is not None})
+        names = [name for name in vars(self) if prompts or not name.startswith("prompt")]
+        tensors = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(self, **{name: change(value) for name, value in tensors.items()})
 
     def take(self, groups: Tensor) -> Samples:
         """Return the groups at these indices."""
-        return self.each(lambda values: values[groups])
+        return self.map_tensors(lambda values: values[groups])
 
-    def first(self) -> Samples:
+    def first_responses(self) -> Samples:
         """Return one response to each prompt."""
-        return self.each(lambda values: values[:, :1], prompts=False)
+        return self.map_tensors(lambda values: values[:, :1], prompts=False)
 
     @classmethod
-    def joined(cls, parts: Sequence[Samples]) -> Samples:
+    def concatenate(cls, parts: Sequence[Samples]) -> Samples:
         """Return the groups of several calls as those of one, prompts padded on the left, responses on the right (with 0)."""
         if len(parts) == 1:
             return parts[0]
@@ -104,19 +105,22 @@ class Samples:
     def texts(self, policy: Policy) -> list[list[str]]:
         """Return the responses as text, [P][G], observations included, without the token that ended the sequence."""
         ends = policy.end_ids  # a slow look into the tokenizer
-        tokens, there = (values.flatten(0, 1).tolist() for values in host.on_host(self.tokens, self.there))
+        tokens, masks = (values.flatten(0, 1).tolist() for values in host.on_host(self.tokens, self.attention_mask))
         rows = [
-            [token for token, kept in zip(row, keep, strict=True) if kept and token not in ends]
-            for row, keep in zip(tokens, there, strict=True)
+            [token for token, is_token in zip(row, mask, strict=True) if is_token and token not in ends]
+            for row, mask in zip(tokens, masks, strict=True)
         ]
         flat = decode(policy.vocabulary, rows)
         group_size = self.tokens.shape[1]
         return [flat[start : start + group_size] for start in range(0, len(flat), group_size)]
 
 
-def last_place(mask: Tensor) -> Tensor:
-    """Return the place of the last true entry along the last dimension, 0 where there is none: [..., T] → [...]."""
+def last_position(mask: Tensor) -> Tensor:
+    """Return the position of the last true entry along the last dimension, 0 where there is none: [..., T] → [...]."""
     return (mask * torch.arange(mask.shape[-1], device=mask.device)).amax(-1)
+
+
+# --- text to tokens ---
 
 
 @checked
@@ -138,7 +142,7 @@ def encode_prompts(policy: Policy, prompts: Sequence[str]) -> tuple[Tensor, Tens
 def encode_responses(policy: Policy, texts: Sequence[str | Sequence[str]]) -> tuple[Tensor, Tensor]:
     """Return tokens and mask [N, 1, T] of the responses, each with its end of sequence, padded on the right to the longest.
 
-    An empty text is its end of sequence alone. A response may be given as its turns (`Task.turns`), the policy's and its
+    An empty text is its end of sequence alone. A response may come as its turns (`Task.turns`), the policy's and its
     environment's by turns: the mask is false on the environment's. Raises ValueError for a text that the vocabulary cannot
     write.
     """
@@ -155,13 +159,14 @@ def encode_responses(policy: Policy, texts: Sequence[str | Sequence[str]]) -> tu
     return tokens, mask.bool()
 
 
-def _restrict(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
+# --- sampling ---
+
+
+def _apply_limits(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
     """Zero all but the `top_k` likeliest tokens, then all outside the smallest set of probability ≥ `top_p`."""
     if top_k:
-        k = min(top_k, probabilities.shape[-1])
-        kept = torch.zeros_like(probabilities)
-        top = probabilities.topk(k, dim=-1)
-        probabilities = kept.scatter(-1, top.indices, top.values)
+        top = probabilities.topk(min(top_k, probabilities.shape[-1]), dim=-1)
+        probabilities = torch.zeros_like(probabilities).scatter(-1, top.indices, top.values)
     if top_p < 1:
         ordered, order = probabilities.sort(dim=-1, descending=True)
         before = ordered.cumsum(-1) - ordered
@@ -170,7 +175,7 @@ def _restrict(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
     return probabilities
 
 
-def _pick(probabilities: Tensor, uniform: Tensor) -> Tensor:
+def _draw_tokens(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Return the token [B] whose slice of the cumulated probabilities [B, V] holds `uniform` [B], in [0, 1).
 
     Inverting the distribution takes one random number a row where torch.multinomial takes one a token: 3× faster here.
@@ -180,60 +185,52 @@ def _pick(probabilities: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted(cumulated, target, right=True).squeeze(-1).clamp_(max=probabilities.shape[-1] - 1)
 
 
-class _Thought:
-    """What the policy thought of the tokens [B, T] that it drew: log-probability, and entropy of the distribution, in nats.
+class _TokenStats:
+    """Log-probabilities of the drawn tokens [B, T], and entropies of the distributions that they were drawn from, in nats.
 
-    Both are made of the logits of many steps at once, which takes few large operations in place of many small ones.
+    Both are computed from the logits of many steps at once, which takes few large operations in place of many small ones.
     """
 
     def __init__(self, tokens: Tensor) -> None:
         self.tokens = tokens
         self.logp = torch.zeros(tokens.shape, device=tokens.device)
         self.entropy = torch.zeros_like(self.logp)
-        self.waiting: list[tuple[Tensor, Tensor]] = []
+        self.stored: list[tuple[Tensor, Tensor]] = []
 
     def add(self, live: Tensor, step: int, logits: Tensor) -> None:
-        """Take the logits [B', V], at the sampling temperature, from which these rows drew their token of this step."""
-        self.waiting.append((live * self.tokens.shape[1] + step, logits))
-        if sum(logits.numel() for _, logits in self.waiting) > AT_ONCE:
-            self.done()
+        """Store the logits [B', V], at the sampling temperature, from which these rows drew their token of this step."""
+        self.stored.append((live * self.tokens.shape[1] + step, logits))
+        if sum(logits.numel() for _, logits in self.stored) > MOST_LOGITS:
+            self.compute()
 
-    def done(self) -> tuple[Tensor, Tensor]:
+    def compute(self) -> tuple[Tensor, Tensor]:
         """Return log-probabilities and entropies, [B, T], of all that was drawn."""
-        if self.waiting:
-            places, logits = (torch.cat(parts) for parts in zip(*self.waiting, strict=True))
+        if self.stored:
+            places, logits = (torch.cat(parts) for parts in zip(*self.stored, strict=True))
             logps, drawn = logits.log_softmax(-1), self.tokens.view(-1)[places]
             self.logp.view(-1)[places] = logps.gather(-1, drawn.unsqueeze(-1)).squeeze(-1).to(self.logp.dtype)
             self.entropy.view(-1)[places] = torch.special.entr(logps.exp()).sum(-1).to(self.logp.dtype)
-            self.waiting = []
+            self.stored = []
         return self.logp, self.entropy
-
-
-def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raise ValueError when a sampling setting is outside its range."""
-    check_at_least(1, max_new_tokens=max_new_tokens)
-    check_number("temperature", temperature, lambda t: t >= 0, "0 (greedy) or above")
-    check_number("top_k", top_k, lambda k: k >= 0, "0 (all tokens) or above", whole=True)
-    check_number("top_p", top_p, lambda p: 0 < p <= 1, "above 0 and at most 1 (all tokens)")
 
 
 class _Environment:
     """What a task's environment writes into the responses of a batch while they are sampled.
 
-    tokens: [B, T], what has been written so far. given: [B, T], the environment's tokens where it has written one, else −1.
+    tokens: [B, T], what has been written so far. observed: [B, T], the environment's tokens where it has written one, else −1.
     """
 
     def __init__(self, policy: Policy, task: Task, prompts: Sequence[str], tokens: Tensor) -> None:
         self.policy, self.task, self.prompts, self.tokens = policy, task, prompts, tokens
-        self.given = torch.full_like(tokens, -1)
+        self.observed = torch.full_like(tokens, -1)
         self._ends_a_call: dict[int, bool] = {}
         self._encoded: dict[str, Tensor] = {"": tokens.new_empty(0)}
 
-    def answer(self, rows: Tensor, token: Tensor, step: int) -> None:
-        """Answer the calls that end with these tokens of these rows, unless it wrote the tokens itself."""
-        vocabulary, own = self.policy.vocabulary, self.given[rows, step] < 0
+    def answer_calls(self, rows: Tensor, token: Tensor, step: int) -> None:
+        """Write the answers to calls that end with these tokens of these rows, unless the environment wrote the tokens."""
+        vocabulary, by_policy = self.policy.vocabulary, self.observed[rows, step] < 0
         calling = []
-        for row, last in zip(rows[own].tolist(), token[own].tolist(), strict=True):
+        for row, last in zip(rows[by_policy].tolist(), token[by_policy].tolist(), strict=True):
             if last not in self._ends_a_call:
                 self._ends_a_call[last] = vocabulary.decode([last]).endswith(self.task.call_end)
             if self._ends_a_call[last]:
@@ -244,7 +241,7 @@ class _Environment:
             words = self.task.observe(self.prompts[row], text)
             if words not in self._encoded:
                 self._encoded[words] = torch.tensor(encode(vocabulary, [words])[0], device=self.tokens.device)
-            room = self.given[row, step + 1 :]
+            room = self.observed[row, step + 1 :]
             observation = self._encoded[words][: len(room)]
             room[: len(observation)] = observation
 
@@ -272,9 +269,11 @@ def sample(
     through the same cache, and counts among the `max_new_tokens`. Raises ValueError for a setting out of range, or more
     tokens than the model has positions.
     """
-    check_some("prompts", prompts)
-    check_sampling(max_new_tokens, temperature, top_k, top_p)
-    check_at_least(1, group_size=group_size)
+    check_not_empty("prompts", prompts)
+    check_at_least(1, max_new_tokens=max_new_tokens, group_size=group_size)
+    check_number("temperature", temperature, lambda t: t >= 0, "0 (greedy) or above")
+    check_number("top_k", top_k, lambda k: k >= 0, "0 (all tokens) or above", integer=True)
+    check_number("top_p", top_p, lambda p: 0 < p <= 1, "above 0 and at most 1 (all tokens)")
     prompt_ids, prompt_mask = encode_prompts(policy, prompts)
     width = prompt_ids.shape[1]
     limit = policy.positions
@@ -293,74 +292,81 @@ def sample(
     policy.weights.eval()
     with one_thread_if_small(policy), torch.inference_mode():
         device = policy.device
+        # All random numbers are drawn before the first token, so that no row's depend on which others are still running.
         uniform = torch.rand(rows, max_new_tokens, generator=generator, dtype=torch.double).to(device)
         tokens = torch.full((rows, max_new_tokens), policy.pad_id, device=device)
         owner = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-        drawing = policy.computed.draw(prompt_ids, prompt_mask, owner, max_new_tokens)
-        thought = _Thought(tokens)
-        logits = next(drawing)
-        live = torch.arange(rows, device=device)  # the response that each row of the logits belongs to
-        finished = torch.zeros(rows, dtype=torch.bool, device=device)
+        decoding = policy.backend.decode_steps(prompt_ids, prompt_mask, owner, max_new_tokens)
+        logits = next(decoding)
+        stats = _TokenStats(tokens)
         ends = torch.tensor(sorted(policy.end_ids), device=device)
-        restricted = temperature > 0 and (top_k > 0 or top_p < 1)
-        mass = torch.ones(tokens.shape, device=device) if restricted else None  # that top-k and top-p keep
+        is_limited = temperature > 0 and (top_k > 0 or top_p < 1)
+        mass = torch.ones(tokens.shape, device=device) if is_limited else None  # that top-k and top-p leave
         environment = None
         if task is not None and task.call_end:
             environment = _Environment(policy, task, [p for p in prompts for _ in range(group_size)], tokens)
+        live = torch.arange(rows, device=device)  # the response that each row of the logits belongs to
+        finished = torch.zeros(rows, dtype=torch.bool, device=device)
         for step in range(max_new_tokens):
-            logits = _at_least_float(logits)
+            logits = _to_float(logits)
             if temperature not in (0, 1):
                 logits = logits / temperature
             if temperature == 0:
                 token = logits.argmax(-1)
             else:
-                probabilities = _restrict(logits.softmax(-1), top_k, top_p)
-                token = _pick(probabilities, uniform[live, step])
+                probabilities = _apply_limits(logits.softmax(-1), top_k, top_p)
+                token = _draw_tokens(probabilities, uniform[live, step])
                 if mass is not None:
                     mass[live, step] = probabilities.sum(-1).to(mass.dtype)
+            # Where the environment has something to say, its token replaces the policy's, which reads it as any other.
             if environment is not None:
-                given = environment.given[live, step]
-                token = torch.where(given < 0, token, given)
-            tokens[live, step] = token  # a finished response may still be in the batch; what it adds is cut below
-            thought.add(live, step, logits)
+                observed = environment.observed[live, step]
+                token = torch.where(observed < 0, token, observed)
+            tokens[live, step] = token  # of a finished response too, until it leaves; what that adds is cut off below
+            stats.add(live, step, logits)
+            # Finished rows leave the batch, now and then: to see how many there are, the host must wait for a GPU.
             if stop_at_end:
                 ended = (token.unsqueeze(-1) == ends).any(-1)  # torch.isin takes three times as long
-                finished = finished | (ended if environment is None else ended & (given < 0))
-            kept = None  # of the rows, where some leave
-            if stop_at_end and (step + 1) % (LOOK_EVERY if host.waits(device) else 1) == 0:
-                going = len(live) - int(finished.sum())
-                if going == 0:
+                finished = finished | (ended if environment is None else ended & (observed < 0))
+            unfinished = None  # rows that stay, where others leave
+            if stop_at_end and (step + 1) % (LOOK_EVERY if host.needs_sync(device) else 1) == 0:
+                running = len(live) - int(finished.sum())
+                if running == 0:
                     break
-                if going <= 0.8 * len(live):  # compacting copies the cache, so wait until it pays
-                    kept = (~finished).nonzero().squeeze(-1)
-                    live, token, finished = live[kept], token[kept], finished[kept]
+                if running <= FULL_ENOUGH * len(live):
+                    unfinished = (~finished).nonzero().squeeze(-1)
+                    live, token, finished = live[unfinished], token[unfinished], finished[unfinished]
             if step + 1 < max_new_tokens:
                 if environment is not None:
-                    environment.answer(live[~finished], token[~finished], step)
-                logits = drawing.send((token, kept))
+                    environment.answer_calls(live[~finished], token[~finished], step)
+                logits = decoding.send((token, unfinished))
 
-        logp, entropy = thought.done()
-        own = torch.ones_like(tokens, dtype=torch.bool) if environment is None else environment.given < 0
-        ended = torch.isin(tokens, ends) & own & stop_at_end
+        # A response ends with its first end of sequence that the policy wrote; after it there is padding.
+        logp, entropy = stats.compute()
+        by_policy = torch.ones_like(tokens, dtype=torch.bool) if environment is None else environment.observed < 0
+        ended = torch.isin(tokens, ends) & by_policy & stop_at_end
         drawn = step + 1
-        there = (ended.long().cumsum(-1) - ended.long() == 0)[:, :drawn]  # up to the first end of sequence, and with it
-        longest = int(there.any(0).sum()) if stop_at_end else drawn
+        mask = (ended.long().cumsum(-1) - ended.long() == 0)[:, :drawn]
+        longest = int(mask.any(0).sum()) if stop_at_end else drawn
 
     def grouped(values: Tensor, padding: float) -> Tensor:
-        # a tensor made in inference mode cannot enter a gradient; what is computed from it out here can
-        return values[:, :drawn].masked_fill(~there, padding)[:, :longest].reshape(len(prompts), group_size, longest)
+        # A tensor of inference mode cannot enter a gradient; what is computed from it out here can.
+        return values[:, :drawn].masked_fill(~mask, padding)[:, :longest].reshape(len(prompts), group_size, longest)
 
     return Samples(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
         tokens=grouped(tokens, policy.pad_id),
-        mask=grouped(own, False),
+        mask=grouped(by_policy, False),
         logp=grouped(logp, 0.0),
         entropy=grouped(entropy, 0.0),
         truncated=(~ended.any(-1) & stop_at_end).reshape(len(prompts), group_size),
-        observed=grouped(~own, False),
+        observed=grouped(~by_policy, False),
         sampler_logp=None if mass is None else grouped(logp - mass.log(), 0.0),
     )
+
+
+# --- responses that are there already ---
 
 
 def response_logits(
@@ -377,7 +383,7 @@ def response_logits(
     wanted: true on the tokens [P, G, T] whose logits are asked for (None: all); those of others are finite and mean nothing.
     owner: which prompt tokens[i] answers, [P'] for tokens [P', G, T] (None: prompt i).
     """
-    return policy.computed.logits(prompt_ids, prompt_mask, tokens, wanted, owner)
+    return policy.backend.logits(prompt_ids, prompt_mask, tokens, wanted, owner)
 
 
 def response_logits_and_hidden(
@@ -390,19 +396,19 @@ def response_logits_and_hidden(
     owner: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return `response_logits` and the hidden states [P, G, T, H] that they are made of, from one forward (with gradient)."""
-    return policy.computed.logits_and_states(prompt_ids, prompt_mask, tokens, wanted, owner)
+    return policy.backend.logits_and_states(prompt_ids, prompt_mask, tokens, wanted, owner)
 
 
-def _at_least_float(logits: Tensor) -> Tensor:
+def _to_float(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def token_logp(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Return log π(token) in nats: logits [..., V] and tokens [...] → [...], at the sampling temperature (0 counts as 1)."""
-    flat = _at_least_float(logits).flatten(0, -2) / (temperature or 1.0)
+    flat = _to_float(logits).flatten(0, -2) / (temperature or 1.0)
     return -F.cross_entropy(flat, tokens.flatten(), reduction="none").reshape(tokens.shape)
 
 
 def token_entropy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Return the entropy in nats of each next-token distribution: logits [..., V] → [...]."""
-    return torch.special.entr((_at_least_float(logits) / (temperature or 1.0)).softmax(-1)).sum(-1)
+    return torch.special.entr((_to_float(logits) / (temperature or 1.0)).softmax(-1)).sum(-1)

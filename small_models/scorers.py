@@ -1,4 +1,7 @@
-"""Models that give numbers in place of tokens: a value before each token (a critic's), or a score of a response (a reward's)."""
+"""Models that give numbers in place of tokens: a value before each token (a critic's), or a score of a response (a reward's).
+
+In: a policy, whose trunk is copied, and responses as tensors. Out: a number a token (`Scorer`) or a response (`RewardModel`).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from small_models import paths
-from small_models.adapters import merged_copy
+from small_models import shipped_files
+from small_models.adapters import merge_adapter
 from small_models.any_model import AnyModel
 from small_models.checks import check_fields, check_type, checked
-from small_models.files import check_text, read_json, reason, whole_files
-from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, settle
-from small_models.precision import as_the_weights_are
-from small_models.sampling import Samples, last_place
+from small_models.decoder import Decoder
+from small_models.files import check_text, read_json, reason, replace_files
+from small_models.policies import Policy, choose_device, one_thread_if_small, prepare_model
+from small_models.precision import without_autocast
+from small_models.sampling import Samples, last_position
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,9 +51,9 @@ class Scorer(nn.Module):
         self.eval()
 
     @classmethod
-    def of(cls, policy: Policy) -> Scorer:
+    def from_policy(cls, policy: Policy) -> Scorer:
         """Return a scorer whose trunk is a copy of the policy's, a LoRA adapter merged into it."""
-        model = merged_copy(policy.model)
+        model = merge_adapter(policy.frozen_copy().model)
         width = model.get_output_embeddings().weight.shape[1]
         return cls(model.base_model, width).requires_grad_(True)
 
@@ -66,21 +70,22 @@ class Scorer(nn.Module):
 
         wanted, owner: as in `response_logits`.
         """
-        return number_of(self.head, self._computed.states(prompt_ids, prompt_mask, tokens, wanted, owner))
+        return apply_head(self.head, self._backend.hidden_states(prompt_ids, prompt_mask, tokens, wanted, owner))
 
     def scores(
         self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor, *, wanted: Tensor | None = None
     ) -> Tensor:
         """Return the number after each token has been read, [P, G, T]; where `wanted` is false, any number."""
-        return number_of(self.head, self._computed.states(prompt_ids, prompt_mask, tokens, wanted, after=True))
+        return apply_head(self.head, self._backend.hidden_states(prompt_ids, prompt_mask, tokens, wanted, after=True))
 
     @property
-    def _computed(self) -> paths.OurDecoder | AnyModel:
-        return paths.our_decoder(self.trunk) or AnyModel(self.trunk)
+    def _backend(self) -> Decoder | AnyModel:
+        """What computes the trunk: the decoder if it is the trunk of a shipped policy, else transformers' modules."""
+        return shipped_files.decoder_of(self.trunk) or AnyModel(self.trunk)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights (safetensors) and the trunk's config (JSON) into `folder`, each file whole or not at all."""
-        with whole_files(Path(folder)) as temporary:
+        with replace_files(Path(folder)) as temporary:
             self.trunk.config.save_pretrained(temporary)
             save_file({name: value.contiguous() for name, value in self.state_dict().items()}, temporary / WEIGHTS)
 
@@ -91,20 +96,14 @@ class Scorer(nn.Module):
 
         where = choose_device(device)
         with _one_sentence("scorer", Path(folder)):
-            check_folder(Path(folder))
             tensors = load_file(Path(folder) / WEIGHTS)
-            for name, tensor in tensors.items():
-                if name.endswith("weight") and not tensor.is_floating_point():
-                    raise ValueError(f"whole numbers stand for its {name}")
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             width = tensors["head.weight"].shape[1]
-            with torch.device("meta"):  # sizes that are not those of the tensors are found before they cost memory
-                cls(AutoModel.from_config(config, trust_remote_code=False), width).load_state_dict(tensors, assign=True)
             with torch.random.fork_rng(devices=[]):
                 trunk = AutoModel.from_config(config, trust_remote_code=False)
             scorer = cls(trunk, width)
             scorer.load_state_dict(tensors, assign=True)  # as it was saved, in its own precision
-        settle(scorer.trunk, where)
+        prepare_model(scorer.trunk, where)
         return scorer.eval().to(where)
 
 
@@ -130,9 +129,9 @@ class RewardModel:
 
     @classmethod
     @checked
-    def of(cls, policy: Policy, *, reads: Reads = "last") -> RewardModel:
+    def from_policy(cls, policy: Policy, *, reads: Reads = "last") -> RewardModel:
         """Return a reward model that starts from the policy's trunk and scores every response 0."""
-        return cls(Scorer.of(policy), policy.tokenizer, reads)
+        return cls(Scorer.from_policy(policy), policy.tokenizer, reads)
 
     @property
     def reader(self) -> Policy:
@@ -144,12 +143,12 @@ class RewardModel:
         scores = self.scorer.scores(prompt_ids, prompt_mask, tokens, wanted=mask)
         if self.reads == "mean":
             return scores.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)
-        return scores.gather(-1, last_place(mask).unsqueeze(-1)).squeeze(-1)
+        return scores.gather(-1, last_position(mask).unsqueeze(-1)).squeeze(-1)
 
     def score(self, samples: Samples) -> Tensor:
         """Return a score a response, observations included, [P, G], without gradient."""
         with one_thread_if_small(self.reader), torch.no_grad():
-            return self.rewards(samples.prompt_ids, samples.prompt_mask, samples.tokens, samples.there)
+            return self.rewards(samples.prompt_ids, samples.prompt_mask, samples.tokens, samples.attention_mask)
 
     def copy(self) -> RewardModel:
         """Return a copy with weights of its own."""
@@ -158,7 +157,7 @@ class RewardModel:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write scorer, tokenizer and how it reads into `folder`, each file whole or not at all."""
         self.scorer.save(folder)
-        with whole_files(Path(folder)) as temporary:
+        with replace_files(Path(folder)) as temporary:
             self.tokenizer.save_pretrained(temporary)
             (temporary / READS).write_text(json.dumps({"reads": self.reads}) + "\n", encoding="utf-8")
 
@@ -176,9 +175,9 @@ class RewardModel:
             return cls(scorer, tokenizer, reads)
 
 
-def number_of(head: nn.Linear, hidden: Tensor) -> Tensor:
+def apply_head(head: nn.Linear, hidden: Tensor) -> Tensor:
     """Return a number a state in the head's own precision, which bfloat16 would round to 1 in 256: [..., H] → [...]."""
-    with as_the_weights_are(hidden.device):
+    with without_autocast(hidden.device):
         return head(hidden.to(head.weight.dtype)).squeeze(-1)
 
 

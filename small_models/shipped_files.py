@@ -1,13 +1,14 @@
-"""The files of the shipped dense policies without transformers, whose import takes longer than all else before a first step.
+"""The files of the shipped dense policies, read and written without transformers, whose import takes longer than a first step.
 
-`read` opens a folder that holds such a policy: its texts say what those of the shipped ones say, and its weights fit. Everything
-else is left to transformers, and so is this once it is asked for (`Policy.model`, `Policy.tokenizer`).
+In: a folder. Out: a `Decoder` and a `CharacterTokenizer`, or None for any other model, which transformers then reads. All
+shipped policies but chain-experts have the config and the tokenizer of `KIND`. Begin with `read`.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,27 +19,28 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from small_models.decoder import Decoder
+from small_models.precision import is_autocast
 from small_models.tokenizer import CharacterTokenizer
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
-KIND = CHECKPOINTS / "chain"  # all but chain-experts are of its shape and its vocabulary
-OF_MODEL, OF_TOKENIZER = ("config.json", "generation_config.json"), ("tokenizer.json", "tokenizer_config.json")
+KIND = CHECKPOINTS / "chain"
+MODEL_FILES, TOKENIZER_FILES = ("config.json", "generation_config.json"), ("tokenizer.json", "tokenizer_config.json")
 WEIGHTS = "model.safetensors"
-BESIDE = {
-    "made.json",
-    "training.safetensors",
-    "training.json",
-}  # what else stands in a policy's folder, and says nothing of it
-WHERE = {"is_local", "local_files_only"}  # transformers notes in tokenizer_config.json from where it read it
+OTHER_FILES = {"made.json", "training.safetensors", "training.json"}  # in a policy's folder, and no part of it
+ORIGIN = {"is_local", "local_files_only"}  # transformers notes in tokenizer_config.json from where it read it
+SHAPE = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "hidden_act", "attention_bias", "mlp_bias", "rms_norm_eps", "rope_parameters",
+)  # fmt: skip
 
 
 def build() -> Decoder:
-    """Return a decoder of their shape, its parameters in transformers' order, and not yet theirs."""
-    config = SimpleNamespace(**json.loads((KIND / "config.json").read_text(encoding="utf-8")))
+    """Return a decoder of their shape, its parameters named and ordered as in transformers, with values to be replaced."""
+    config = SimpleNamespace(**_shipped_config())
     width, wide, size = config.hidden_size, config.intermediate_size, config.vocab_size
 
     def linear(**sizes: tuple[int, int]) -> nn.Module:
-        return nn.ModuleDict({name: nn.Linear(*of, bias=False) for name, of in sizes.items()})
+        return nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in sizes.items()})
 
     def layer() -> nn.Module:
         attention = linear(**dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), (width, width)))
@@ -54,28 +56,39 @@ def build() -> Decoder:
 
 def read(folder: Path, device: torch.device) -> tuple[Decoder, CharacterTokenizer] | None:
     """Return the model in float32 and the tokenizer that stand in this folder, None where they are others, or damaged."""
+    files = (*MODEL_FILES, *TOKENIZER_FILES)
     try:
-        names = {file.name for file in folder.iterdir()}
-        texts = (*OF_MODEL, *OF_TOKENIZER)
-        if names - BESIDE != {*texts, WEIGHTS} or any(_said(folder / name) != _said(KIND / name) for name in texts):
+        is_known = {file.name for file in folder.iterdir()} - OTHER_FILES == {*files, WEIGHTS}
+        if not is_known or any(_read(folder / name) != _read(KIND / name) for name in files):
             return None
         tensors = load_file(folder / WEIGHTS)
     except Exception:  # what is wrong, transformers says
         return None
     with torch.random.fork_rng(devices=[]):  # on meta its first numbers would cost the import of torch's compiler
         model = build()
-    there = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-    if there != {name: (tensor.shape, torch.float32) for name, tensor in model.state_dict().items()}:
+    shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+    if shapes != {name: (tensor.shape, torch.float32) for name, tensor in model.state_dict().items()}:
         return None
-    model.load_state_dict(
-        {name: tensor.clone() for name, tensor in tensors.items()}, assign=True
-    )  # the file may change
+    copies = {name: tensor.clone() for name, tensor in tensors.items()}  # the file may change
+    model.load_state_dict(copies, assign=True)
     return model.eval().to(device), CharacterTokenizer(KIND / "tokenizer.json")
+
+
+def decoder_of(trunk: Any) -> Decoder | None:
+    """Return a decoder, without a head, on the parameters of transformers' trunk; None unless it is a shipped policy's.
+
+    None also where activations are to be recomputed, and in bfloat16 or under autocast, which a decoder does not know.
+    """
+    known = _shipped_config()
+    is_known = type(trunk).__name__ == "LlamaModel" and all(getattr(trunk.config, key) == known[key] for key in SHAPE)
+    is_flagged = any(getattr(module, "gradient_checkpointing", False) for module in trunk.modules())
+    is_precise = trunk.dtype in (torch.float32, torch.float64) and not is_autocast(trunk.device)
+    return Decoder(trunk.config, trunk, None) if is_known and is_precise and not is_flagged else None
 
 
 def save(model: Decoder, folder: Path) -> None:
     """Write the model's files as transformers would, byte for byte."""
-    for name in OF_MODEL:
+    for name in MODEL_FILES:
         shutil.copyfile(KIND / name, folder / name)
     save_file(model.state_dict(), folder / WEIGHTS, metadata={"format": "pt"})
 
@@ -83,12 +96,16 @@ def save(model: Decoder, folder: Path) -> None:
 def save_tokenizer(folder: Path) -> None:
     """Write the tokenizer's files as transformers would, byte for byte."""
     shutil.copyfile(KIND / "tokenizer.json", folder / "tokenizer.json")
-    said = _said(KIND / "tokenizer_config.json") | {"is_local": True, "local_files_only": is_offline_mode()}
-    config = json.dumps(said, indent=2, sort_keys=True, ensure_ascii=False)
+    settings = _read(KIND / "tokenizer_config.json") | {"is_local": True, "local_files_only": is_offline_mode()}
+    config = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False)
     (folder / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
 
 
-def _said(file: Path) -> dict[str, Any]:
-    """Return what a JSON file says, but for WHERE."""
-    said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return {name: value for name, value in said.items() if name not in WHERE}
+@cache
+def _shipped_config() -> dict[str, Any]:
+    return _read(KIND / "config.json")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a JSON file without ORIGIN."""
+    return {key: value for key, value in json.loads(file.read_text(encoding="utf-8")).items() if key not in ORIGIN}

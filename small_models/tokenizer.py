@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -56,8 +56,8 @@ class CharacterTokenizer:
 @lru_cache(maxsize=16)  # it is asked at every step
 def prefix_ids(tokenizer: Vocabulary) -> list[int]:
     """Return the ids that the tokenizer puts before every text, such as Llama's and Gemma's BOS; mostly one or none."""
-    alone, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
-    return next((whole[:at] for at in range(len(whole)) if whole[at : at + len(alone)] == alone), [])
+    alone, complete = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    return next((complete[:n] for n in range(len(complete)) if complete[n : n + len(alone)] == alone), [])
 
 
 def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
@@ -72,10 +72,10 @@ def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
         ids = [backend.encode(text, add_special_tokens=False).ids for text in texts]
     for text, row in zip(texts, ids, strict=True):
         if not row:
-            raise ValueError(f"text {shown(text)} has no tokens; a prompt needs at least one")
+            raise ValueError(f"text {short_repr(text)} has no tokens; a prompt needs at least one")
         if tokenizer.pad_token == PAD and tokenizer.pad_token_id in row:
             unknown = sorted(set(text) - set(CHARACTERS) - {END})
-            raise ValueError(f"text {shown(text)} holds {unknown}; this vocabulary has {CHARACTERS!r} and {END!r}")
+            raise ValueError(f"text {short_repr(text)} holds {unknown}; this vocabulary has {CHARACTERS!r} and {END!r}")
     return ids
 
 

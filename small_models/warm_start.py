@@ -19,7 +19,7 @@ import transformers
 from torch.nn import functional as F
 
 from small_models.evaluation import beginning_logp, evaluate
-from small_models.files import whole_files
+from small_models.files import replace_files
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
 from small_models.tasks import Chain, Lookup, Ramble, Sort, Task, Trip
@@ -95,28 +95,18 @@ class Phase:
 class Recipe:
     """How the shipped policy of this name is made: phases in order, on a policy with this many experts a layer (0: dense).
 
-    look: what is measured beside accuracy at every look, by name.
+    measure: what is measured beside accuracy at every look, by name.
     """
 
     name: str
     phases: tuple[Phase, ...]
     experts: int = 0
-    look: Callable[[Policy], dict[str, float]] = lambda _: {}
+    measure: Callable[[Policy], dict[str, float]] = lambda _: {}
 
     @property
     def task(self) -> Task:
         """The task that the policy is made for."""
         return self.phases[-1].task
-
-    def with_target(self, accuracy: float) -> Recipe:
-        """Return the recipe with another held-out accuracy to stop at.
-
-        Raises ValueError where the last phase stops after a number of updates.
-        """
-        *before, last = self.phases
-        if last.target_accuracy is None:
-            raise ValueError(f"target_accuracy: {self.name} ends after {last.max_steps} updates, whatever they reach")
-        return replace(self, phases=(*before, replace(last, target_accuracy=accuracy)))
 
     def make(self, seed: int = 0) -> Iterator[tuple[Policy, WarmUpRecord]]:
         """Yield the policy, which changes in place, with each look at it; updates are counted over all phases."""
@@ -129,7 +119,7 @@ class Recipe:
             done += record.step
 
 
-def reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float]:
+def measure_reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float]:
     """Return what a `chain` policy does on held-out prompts: how probable it is to reason, and how right it is then.
 
     probability_of_reasoning: mean over prompts of the probability, not sampled, that the first token is the first running
@@ -138,8 +128,8 @@ def reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float]:
     task = Chain()
     prompts = task.held_out_prompts[:num_prompts]
     first = [task.running_sums(prompt)[0] for prompt in prompts]
-    given = [prompt + token for prompt, token in zip(prompts, first, strict=True)]
-    samples = sample(policy, given, max_new_tokens=task.max_new_tokens - 1, generator=torch.Generator().manual_seed(0))
+    begun = [prompt + token for prompt, token in zip(prompts, first, strict=True)]
+    samples = sample(policy, begun, max_new_tokens=task.max_new_tokens - 1, generator=torch.Generator().manual_seed(0))
     texts = [token + row[0] for token, row in zip(first, samples.texts(policy), strict=True)]
     right = [task.grade(prompt, text).correct for prompt, text in zip(prompts, texts, strict=True)]
     return {
@@ -160,7 +150,7 @@ RECIPES = (
             Phase(Chain(reasoning=0.02), max_steps=60, batch_size=256, lr=1e-3),
             Phase(Chain(reasoning=0.003), max_steps=10, batch_size=256, lr=5e-4),
         ),
-        look=reasoning,
+        measure=measure_reasoning,
     ),
     Recipe("lookup", (Phase(Lookup(), target_accuracy=0.33),)),
     Recipe("ramble", (Phase(Ramble(), target_accuracy=0.35),)),
@@ -172,33 +162,30 @@ RECIPES = (
 def _main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Build a warm-started policy by its recipe.")
     parser.add_argument("name", choices=[recipe.name for recipe in RECIPES])
-    parser.add_argument("--target-accuracy", type=float, help="held-out accuracy to stop at (default: the recipe's)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder to write (default: the shipped checkpoint)")
     options = parser.parse_args(arguments)
     recipe = next(recipe for recipe in RECIPES if recipe.name == options.name)
-    if options.target_accuracy is not None:
-        recipe = recipe.with_target(options.target_accuracy)
     out = options.out or CHECKPOINTS / recipe.name
     for policy, record in recipe.make(options.seed):
-        numbers = {"held-out accuracy": record.accuracy, **recipe.look(policy)}
-        shown = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
-        print(f"update {record.step:4d}  loss {record.loss:.3f}  {shown}", flush=True)
+        numbers = {"held-out accuracy": record.accuracy, **recipe.measure(policy)}
+        words = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
+        print(f"update {record.step:4d}  loss {record.loss:.3f}  {words}", flush=True)
     policy.save(out)
-    made = {
+    facts = {
         "command": "python -m small_models.warm_start "
         + shlex.join(arguments if arguments is not None else sys.argv[1:]),
         "updates": record.step,
         "held_out_accuracy_sampled": evaluate(policy, recipe.task).accuracy,
         "held_out_accuracy_greedy": evaluate(policy, recipe.task, temperature=0).accuracy,
-        **recipe.look(policy),
+        **recipe.measure(policy),
         "parameters": policy.num_parameters,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    with whole_files(out) as temporary:
-        (temporary / "made.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(made, indent=2))
+    with replace_files(out) as temporary:
+        (temporary / "made.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(facts, indent=2))
 
 
 if __name__ == "__main__":

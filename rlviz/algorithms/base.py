@@ -21,7 +21,7 @@ from rlviz.pieces.surrogate import is_clipped
 from rlviz.pieces.words import label
 from rlviz.types import Batch, LossOutput, Mask, Responses, TokenObjective, Tokens
 from small_models.checks import cut
-from small_models.host import waits
+from small_models.host import is_recording, needs_sync
 
 EXAMPLE_PROBS = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # to try bounds on
 LARGEST_EPS = 0.01  # TRL takes 1e-4, verl 1e-6; a larger one is meant for the clip
@@ -178,7 +178,7 @@ class PolicyGradient:
                 f"{self._title('bounds')} must return two limits, lower and upper, each a number or shaped like old_logp "
                 f"({list(old_logp.shape)}); got {_describe_return(returned)}"
             ) from None
-        if waits(old_logp.device):
+        if is_recording() or needs_sync(old_logp.device):
             wrong = mask & ~(lower <= upper)
             return lower.masked_fill(wrong, math.nan), upper.masked_fill(wrong, math.nan)
         if lower.numel() and float((upper - lower).amin()) >= 0:  # the usual case, in two operations

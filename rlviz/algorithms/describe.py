@@ -11,7 +11,7 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
-from small_models.checks import annotations_of, check_type, shown
+from small_models.checks import annotations_of, check_type, short_repr
 
 _KINDS = {
     f"{kind.__module__}:{kind.__qualname__}": kind
@@ -41,7 +41,9 @@ def from_json(description: Any, where: str = "algorithm") -> Any:
     known = {field.name: field for field in fields(piece)}
     required = {n for n, field in known.items() if field.default is MISSING and field.default_factory is MISSING}
     if unknown := [name for name in values if name not in known]:
-        raise ValueError(f"{where}: {piece.__name__} has no {shown(unknown[0])} in this version of rlviz; train again")
+        raise ValueError(
+            f"{where}: {piece.__name__} has no {short_repr(unknown[0])} in this version of rlviz; train again"
+        )
     if missing := sorted(required - values.keys()):
         raise ValueError(f"{where}: {piece.__name__} needs {missing[0]} in this version of rlviz; train again")
     kinds, built = annotations_of(piece), {}
@@ -62,13 +64,13 @@ def _find_piece(path: Any, where: str) -> Any:
     if isinstance(path, str) and path in _KINDS:
         return _KINDS[path]
     module, _, name = str(path).partition(":")
-    foreign = f"{where}: {shown(path)} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
+    foreign = f"{where}: {short_repr(path)} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
     if not module.startswith("rlviz.pieces.") or not name.isidentifier() or name.startswith("_"):
         raise ValueError(foreign)
     try:
         piece = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        raise ValueError(f"{where}: this version of rlviz has no piece {shown(path)}") from None
+        raise ValueError(f"{where}: this version of rlviz has no piece {short_repr(path)}") from None
     is_piece = inspect.isfunction(piece) or (inspect.isclass(piece) and is_dataclass(piece))
     if not is_piece or piece.__module__ != module:
         raise ValueError(foreign)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 import typer
 
 from rlviz.settings import RUN, declarations
-from small_models.checks import shown
+from small_models.checks import short_repr
 from small_models.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Reader(NamedTuple):
         except ValueError:
             if not self.words:
                 raise
-            raise ValueError(f"{flag(name)} must be {self.words}; got {shown(text)}") from None
+            raise ValueError(f"{flag(name)} must be {self.words}; got {short_repr(text)}") from None
 
 
 PLAIN = {

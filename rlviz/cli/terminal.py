@@ -46,10 +46,10 @@ def refusals(written: str) -> Iterator[None]:
 
 
 def _sentence(error: Exception, written: str) -> str:
-    from small_models.files import said
+    from small_models.files import display_path
 
     if isinstance(error, OSError) and error.strerror:
-        return f"{said(error.filename) if error.filename else written} cannot be written or read ({error.strerror})"
+        return f"{display_path(error.filename) if error.filename else written} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlviz.interop import verl
 from rlviz.interop.configs import VERL, Config
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 ONE = "; more devices: --devices N"
 
@@ -54,7 +54,7 @@ def batch_of(config: Config, devices: int) -> Batch:
             continue
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if not (whole or (value is None and name in MAYBE)):
-            raise ValueError(f"{name} must be a whole number, at least 1; got {shown(value)}")
+            raise ValueError(f"{name} must be a whole number, at least 1; got {short_repr(value)}")
     if config.kind == VERL:
         batch = (_of_async_verl if config.asynchronous else _of_verl)(config.options)
     else:

@@ -23,7 +23,7 @@ from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.pieces.words import label
 from rlviz.types import Batch, LossOutput
-from small_models.sampling import last_place
+from small_models.sampling import last_position
 
 RULES = ("correct", "well_formed")  # reward functions of these names are what a piece asks for by them
 PIECES = (  # options of GRPOConfig that TRL's own advantages and loss alone would read
@@ -150,7 +150,7 @@ class _Carried(Trainer):
         algorithm, size = self.algorithm, self.num_generations
         written = output["completion_mask"].bool()
         mask = written & output["tool_mask"].bool() if "tool_mask" in output else written
-        last = output["completion_ids"].gather(1, last_place(written).unsqueeze(1)).squeeze(1)
+        last = output["completion_ids"].gather(1, last_position(written).unsqueeze(1)).squeeze(1)
         ends = torch.tensor(self.eos_token_ids, device=last.device)
         truncated = ~torch.isin(last, ends).view(-1, size)
         mask = mask.view(-1, size, mask.shape[-1])

@@ -23,7 +23,7 @@ from typing import Any
 from rlviz.interop.owners import BUILDS_ON, READ, Owner, entry_of, of_command, of_options, refusal
 from rlviz.interop.python_files import TRL_KINDS, Names, literal, spread, two_numbers
 from rlviz.interop.shell import LONGEST, Command, read_commands
-from small_models.checks import shown
+from small_models.checks import short_repr
 from small_models.files import read_file
 
 LARGEST, LARGEST_NOTEBOOK = 2**18, 2**20  # characters of a configuration or script, and of one whose pictures are in it
@@ -473,7 +473,7 @@ def _kind(found: _Found, text: str) -> str:
 def _known(found: _Found, kind: str) -> Config:
     """Sort what was found into options of the library, and names that it does not have."""
     if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {shown(kind)}")
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {short_repr(kind)}")
     evidence = found.owner.evidence if found.owner else ""
     is_async = "fully_async" in evidence or any(name.startswith("async_training.") for name in found.values)
     names = {**defaults(kind), **(ASYNC if is_async else {})}
@@ -511,12 +511,12 @@ def _check(name: str, value: Any, default: Any) -> None:
     """Raise ValueError for a value of another type than the option's default has. What is null is left to the library."""
     if isinstance(default, bool):
         if not isinstance(value, bool | int | None):
-            raise ValueError(f"{name} must be true or false; got {shown(value)}")
+            raise ValueError(f"{name} must be true or false; got {short_repr(value)}")
     elif isinstance(default, int | float) or name in NUMBERS:
         between = name.endswith("_threshold") and isinstance(value, str)  # verl's 0.5_2.0
         numbers = between and all(NUMBER.fullmatch(each) for each in re.split("[_,]", value))
         if isinstance(value, bool) or not (numbers or isinstance(value, int | float | None)):
-            raise ValueError(f"{name} must be a number; got {shown(value)}")
+            raise ValueError(f"{name} must be a number; got {short_repr(value)}")
 
 
 def _renamed(name: str) -> str:

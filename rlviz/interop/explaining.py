@@ -27,7 +27,7 @@ from rlviz.markup import Markup, element, joined, table
 from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
 from rlviz.pieces.words import label, reason
 from rlviz.settings import TrainSettings
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 A, R = verl.ACTOR, verl.ROLLOUT
 WIDTH = 118
@@ -208,7 +208,9 @@ def explain_config(source: str | Path, *, kind: str | None = None, devices: int 
     except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
         name, value = _misfit(config, devices)
         what = (
-            f"{name} has a value that the library does not take: {shown(value)}" if name else "its options do not fit"
+            f"{name} has a value that the library does not take: {short_repr(value)}"
+            if name
+            else "its options do not fit"
         )
         raise ValueError(f"{what}; without it the rest can be read") from None
 

@@ -28,7 +28,7 @@ from rlviz.lessons.gradebook import ENDED, RUNNING, WAITING, Grade, read_grades,
 from rlviz.lessons.predictions import FOLDER, Kept
 from rlviz.lessons.verdict import Verdict
 from small_models.checks import cut
-from small_models.files import check_regular, convert, parse, said
+from small_models.files import check_regular, convert, display_path, parse
 
 # Imported once, what a submission needs takes no process its seconds again. Elsewhere a fork is not safe or not known.
 START = "forkserver" if sys.platform == "linux" else "spawn"
@@ -63,15 +63,17 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be a number > 0; got {value}")
     if not lessons.is_dir():
-        raise ValueError(f"lessons must be a folder of lessons; {said(lessons)} is none")
+        raise ValueError(f"lessons must be a folder of lessons; {display_path(lessons)} is none")
     if not folder.is_dir():
-        raise ValueError(f"folder must be a folder of submissions; {said(folder)} is none")
+        raise ValueError(f"folder must be a folder of submissions; {display_path(folder)} is none")
     asked = {file.stem: _asked(read_notebook(file)) for file in lessons.glob("*.ipynb")}
     if not asked:
-        raise ValueError(f"lessons must be a folder with notebooks; {said(lessons)} has none")
+        raise ValueError(f"lessons must be a folder with notebooks; {display_path(lessons)} has none")
     submissions = list(_submissions(folder, set(asked)))
     if not any(submission.name for submission in submissions):
-        raise ValueError(f"folder must hold student/LESSON.ipynb or student.ipynb; {said(folder)} holds neither")
+        raise ValueError(
+            f"folder must hold student/LESSON.ipynb or student.ipynb; {display_path(folder)} holds neither"
+        )
     outputs = [out.resolve().with_suffix(suffix) for suffix in (".csv", ".html", ".json")]
     course = {
         name: content

@@ -55,7 +55,7 @@ def grpo(policy: Policy, task: Task, loss: Loss, steps: int, seed: int) -> None:
         seen = sample(policy, prompts, group_size=GROUP, max_new_tokens=task.max_new_tokens, generator=noise)
         texts = zip(prompts, seen.texts(policy), strict=True)
         rewards = torch.tensor([[float(task.grade(prompt, text).correct) for text in group] for prompt, group in texts])
-        logp = token_logp(response_logits(policy, **seen.place), seen.tokens)
+        logp = token_logp(response_logits(policy, **seen.model_inputs), seen.tokens)
         value = loss(logp, seen.logp, None, rewards, seen.mask)
         optimizer.zero_grad()
         value.backward()
@@ -196,7 +196,10 @@ def _wrong_tensors(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor
         shapes = f"logp {list(logp.shape)}, old_logp {list(old_logp.shape)}, mask {list(mask.shape)}"
         return f"logp, old_logp and mask must have one shape, [{PROMPTS}, {GROUP}, tokens]; yours: {shapes}."
     if not logp.requires_grad:
-        return "logp has no gradient: compute it after sampling, token_logp(response_logits(policy, **seen.place), seen.tokens)."
+        return (
+            "logp has no gradient: compute it after sampling, "
+            "token_logp(response_logits(policy, **seen.model_inputs), seen.tokens)."
+        )
     if old_logp.requires_grad:
         return "old_logp has a gradient: take seen.logp, which was kept when the responses were sampled."
     apart = (logp.detach() - old_logp)[mask].abs().max().item() if mask.any() else 0.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rlviz.algorithms import Algorithm
 from rlviz.page.names import Names, formatted
 from rlviz.page.picture import Beside, Choice, Slider
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 if TYPE_CHECKING:
     from rlviz.pictures.idea import Idea
@@ -42,7 +42,7 @@ class Arguments:
         algorithms = self.idea.algorithms
         assert algorithms is not None
         if not hasattr(algorithm, "name") or not hasattr(algorithm, "slots"):
-            raise ValueError(f"algorithm must be an algorithm, such as GRPO; got {shown(algorithm)}")
+            raise ValueError(f"algorithm must be an algorithm, such as GRPO; got {short_repr(algorithm)}")
         for name, member in self.members.items():
             if member == algorithm:
                 return name
@@ -115,7 +115,7 @@ class Arguments:
     def _beside(self, name: str, value: Any, control: Beside) -> list[str]:
         several = value.tolist() if hasattr(value, "tolist") else value
         if not isinstance(several, list | tuple) or not all(hasattr(each, "slots") for each in several):
-            raise ValueError(f"{name} must be a list of algorithms, such as GRPO; got {shown(several)}")
+            raise ValueError(f"{name} must be a list of algorithms, such as GRPO; got {short_repr(several)}")
         if len(several) > control.most:
             raise ValueError(f"{name} must be at most {control.most} algorithms; got {len(several)}")
         return [self.entry_of(algorithm) for algorithm in several]
@@ -188,7 +188,7 @@ def check_number(name: str, value: Any) -> None:
     """Raise ValueError for what is no finite number."""
     beyond = isinstance(value, int) and abs(value) >= 2**63
     if beyond or isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a number; got {shown(value)}")
+        raise ValueError(f"{name} must be a number; got {short_repr(value)}")
 
 
 def fitted(name: str, value: Any, control: Slider | Choice) -> Any:
@@ -197,17 +197,19 @@ def fitted(name: str, value: Any, control: Slider | Choice) -> Any:
         for option, argument in control.options.items():
             if value in (option, argument) and isinstance(value, bool) == isinstance(argument, bool):
                 return option
-        raise ValueError(f"{name} must be one of {', '.join(map(str, control.options.values()))}; got {shown(value)}")
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(str, control.options.values()))}; got {short_repr(value)}"
+        )
     if control.many:
         if not isinstance(value, list | tuple) or len(value) != control.many:
-            raise ValueError(f"{name} must be {control.many} numbers; got {shown(value)}")
+            raise ValueError(f"{name} must be {control.many} numbers; got {short_repr(value)}")
         return [fitted(name, each, replace(control, many=0)) for each in value]
     check_number(name, value)
     low, high = (min(control.stops), max(control.stops)) if control.stops else (control.low, control.high)
     if isinstance(low, Real) and isinstance(high, Real) and not low <= value <= high:
-        raise ValueError(f"{name} must be from {low:g} to {high:g}; got {shown(value)}")
+        raise ValueError(f"{name} must be from {low:g} to {high:g}; got {short_repr(value)}")
     if not control.stops and isinstance(control.low, int) and isinstance(control.step, int) and value != int(value):
-        raise ValueError(f"{name} must be a whole number; got {shown(value)}")
+        raise ValueError(f"{name} must be a whole number; got {short_repr(value)}")
     return value
 
 

@@ -14,7 +14,7 @@ from rlviz.pictures.idea import Algorithms, explorer
 from rlviz.pictures.mismatch_tokens import BITS, LAGS, STEPS, stored
 from rlviz.pieces.ratios import token_ratio
 from rlviz.types import Batch
-from small_models.host import refuse
+from small_models.host import check_lazily
 
 NEAR = 0.8, 1.2  # of w, as records of a run count them
 SAME = 1e-6  # by which two weights may differ through rounding
@@ -91,7 +91,7 @@ def mismatch(algorithm: GroupPolicyGradient) -> Curve:
 def _place(name: str, value: Tensor, among: tuple[int, ...]) -> Tensor:
     """Return which of these values it is. Raises ValueError for another: nothing was sampled in between."""
     sampled = torch.tensor(among, dtype=torch.double)
-    refuse(
+    check_lazily(
         (value != sampled).all(),
         lambda: f"{name} must be one of {', '.join(map(str, among))}; got {formatted(float(value), 'g')}",
     )

@@ -16,7 +16,7 @@ from rlviz.page.paper import draw_panel
 from rlviz.page.picture import Panel
 from rlviz.page.style import TEXT, new_figure
 from rlviz.pictures.explore import Explorer
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 WIDTH, HEIGHT = 3.8, 3.3  # inches, of a panel of the usual size
 
@@ -32,7 +32,7 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
     is_list = isinstance(explorers, Sequence) and len(explorers) > 0
     if not is_list or not all(isinstance(one, Explorer) for one in explorers):
         raise ValueError(
-            f"explorers must be a list such as [explore_clip(GRPO), explore_clip(DCPO)]; got {shown(explorers)}"
+            f"explorers must be a list such as [explore_clip(GRPO), explore_clip(DCPO)]; got {short_repr(explorers)}"
         )
     titles = [one.setting for one in explorers] if titles is None else titles
     if len(titles) != len(explorers):

@@ -14,7 +14,7 @@ from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import group_advantages, learns_from_a_group, without_kl
 from rlviz.pictures.idea import Algorithms, explorer
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
-from small_models.host import refusals
+from small_models.host import collected_checks
 
 LONGEST = 28  # tokens, of the lengths on the axis
 OFFSETS = (-6.0, -4.0, -3.0, -1.0, 1.0, 2.0, 4.0, 7.0)  # tokens, of the group's lengths from their mean
@@ -111,7 +111,7 @@ def _select(values: list[Tensor], place: Tensor) -> Tensor:
 
 def _advantages(rule: GroupPolicyGradient, rewards: Tensor, in_loss: Tensor) -> Tensor:
     """Return advantages, 0 where a response is out of the loss; NaN where the rule refuses these rewards (MaxRL, mean ≤ 0)."""
-    with refusals() as refused:
+    with collected_checks() as refused:
         advantages = group_advantages(rule, rewards) * in_loss
     return advantages.masked_fill(torch.stack([*refused, (in_loss & ~in_loss).any()]).any(), torch.nan)
 

@@ -17,7 +17,7 @@ from rlviz.pieces.kl import k1
 from rlviz.pieces.words import explained
 from rlviz.ranges import Checked, within
 from rlviz.types import Mask, Responses, Tokens
-from small_models.host import refuse
+from small_models.host import check_lazily
 
 Scale = Literal["group_std", "batch_std", "none"]
 
@@ -119,7 +119,7 @@ class MeanScaled:
     def __call__(self, rewards: Responses) -> Responses:
         _check_group(rewards)
         mean, equal = rewards.mean(1, keepdim=True), all_equal(rewards).unsqueeze(1)
-        refuse(
+        check_lazily(
             (mean <= 0) & ~equal,
             lambda: f"rewards must have a mean above 0 in each group; got {float(mean[~equal].min()):g}",
         )

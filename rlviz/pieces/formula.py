@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 Mark = Literal["", "all", "head"]
 PYTHON = str.maketrans({"·": "*", "−": "-", "²": "**2"})
@@ -167,7 +167,9 @@ class _Parser:
         try:
             tree = ast.parse(" ".join(text.translate(PYTHON).split()), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: brackets without end
-            raise ValueError(f"formula must be an expression, such as ratio · advantages; got {shown(text)}") from error
+            raise ValueError(
+                f"formula must be an expression, such as ratio · advantages; got {short_repr(text)}"
+            ) from error
         return self.convert(tree)
 
     def convert(self, tree: ast.expr) -> Node:
@@ -197,7 +199,7 @@ class _Parser:
             case ast.Tuple(elts=parts):
                 return Node("list", tuple(map(self.convert, parts)))
         raise ValueError(
-            f"formula must be made of names, numbers, + − · / **, comparisons and calls; got {shown(ast.unparse(tree))}"
+            f"formula must be made of names, numbers, + − · / **, comparisons and calls; got {short_repr(ast.unparse(tree))}"
         )
 
     def convert_call(self, name: str, arguments: tuple[Node, ...]) -> Node:

@@ -22,7 +22,7 @@ from rlviz.settings import Settings
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import check_type
-from small_models.files import said
+from small_models.files import display_path
 
 PLAN = "comparison.json"  # of a comparison, which ends its runs by a budget
 METRICS = "metrics.jsonl"
@@ -268,7 +268,7 @@ def _read(run: Any, settings: Settings | None) -> _Run:
             return _of_log(import_run(run), known, f"{run}: ")
         if (Path(run) / PLAN).is_file() and not (Path(run) / "config.json").exists():
             names = ", ".join(path.name for path in runs_in(run)) or "it has none yet"
-            raise ValueError(f"run: {said(run)} holds a comparison; diagnose one of its runs: {names}")
+            raise ValueError(f"run: {display_path(run)} holds a comparison; diagnose one of its runs: {names}")
         run = RunFolder.open(run)
     if isinstance(run, RunFolder):
         return _of_folder(run, known)

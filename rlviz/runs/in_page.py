@@ -1,6 +1,6 @@
 """Training in the page: the shipped transformer and every group algorithm as programs that `page/train.js` runs.
 
-    transformer(config, weights) → {"prefill", "decode", "update"}, one for all algorithms, sizes and tasks
+    transformer(decoder)         → {"prefill", "decode", "update"}, one for all algorithms, sizes and tasks
     rule(algorithm)              → {"judge", "objective", …}, of about a kilobyte: what algorithms differ in
 
 The page reads prompts by `prefill`, samples by `decode`, a token of each response at a time, grades, and asks `judge` for the
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.algorithms.base import with_tensors
@@ -33,6 +34,7 @@ from rlviz.pictures.table import has_groups
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.types import Batch
+from small_models.decoder import Decoder
 from small_models.policies import Policy, load_policy
 
 Weights = Mapping[str, Tensor]
@@ -57,43 +59,30 @@ def unpacked(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, T
     }
 
 
-def norm(x: Tensor, eps: float) -> Tensor:
-    """Return x / √(mean(x²) + ε); the weight after it is multiplied into the matrix that reads it."""
-    return x * ((x * x).mean(-1, keepdim=True) + eps).rsqrt()
-
-
 def embedded(table: Tensor, ids: Tensor, pad: int) -> Tensor:
     """Return the rows [..., H] of a table at these tokens; that of the padding gets no gradient, as in transformers."""
     return torch.cat([table[:pad], table[pad : pad + 1].detach(), table[pad + 1 :]])[ids]
 
 
-def read(w: Weights, config: Any, ids: Tensor, turns: Tensor, bias: Tensor, remember: Remember) -> Tensor:
-    """Return the states [B, L, H] that the head reads, of tokens [B, L]: what a Llama computes, from its parameters.
+def read(decoder: Decoder, w: Weights, ids: Tensor, turns: Tensor, bias: Tensor, remember: Remember) -> Tensor:
+    """Return the states [B, L, H] that the head reads, of tokens [B, L], by the decoder's own forward on these parameters.
 
     turns: cosine and sine of the rotation at each token's place, [2, L, width / 2]. bias: added to the scores of attention,
     [L, keys]. remember(layer, keys, values), [B, heads, L, width] each: returns those that the tokens see.
     """
-    (batch, length), heads = ids.shape, config.num_attention_heads
+
+    def attend(layer: int, x: Tensor, qkv: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        keys, values = remember(layer, k, v)
+        scores = q @ keys.transpose(-1, -2) * q.shape[-1] ** -0.5 + bias
+        return x, (scores.softmax(-1) @ values).transpose(1, 2).flatten(2)
+
     cos, sin = turns
-    x = embedded(w["model.embed_tokens.weight"], ids, config.pad_token_id)
-
-    def rotated(z: Tensor) -> Tensor:
-        a, b = z.chunk(2, -1)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-    for i in range(config.num_hidden_layers):
-        own = {name.removeprefix(f"model.layers.{i}."): value for name, value in w.items()}
-        qkv = torch.cat([own[f"self_attn.{n}_proj.weight"] for n in "qkv"]) * own["input_layernorm.weight"]
-        made = (norm(x, config.rms_norm_eps) @ qkv.T).view(batch, length, 3, heads, -1)
-        q, k, v = made.permute(2, 0, 3, 1, 4)
-        keys, values = remember(i, rotated(k), v)
-        scores = rotated(q) @ keys.transpose(-1, -2) * q.shape[-1] ** -0.5 + bias
-        seen = (scores.softmax(-1) @ values).transpose(1, 2).reshape(batch, length, -1)
-        x = x + seen @ own["self_attn.o_proj.weight"].T
-        gate_up = torch.cat([own["mlp.gate_proj.weight"], own["mlp.up_proj.weight"]])
-        gate, up = (norm(x, config.rms_norm_eps) @ (gate_up * own["post_attention_layernorm.weight"]).T).chunk(2, -1)
-        x = x + (gate * gate.sigmoid() * up) @ own["mlp.down_proj.weight"].T
-    return norm(x, config.rms_norm_eps)
+    rotation = torch.stack([cos, sin], -1)
+    still = torch.stack([torch.ones_like(cos), torch.zeros_like(sin)], -1)  # values are not rotated
+    rope = torch.stack([rotation, rotation, still], 1).unsqueeze(2)
+    x = embedded(w["model.embed_tokens.weight"], ids, decoder.config.pad_token_id)
+    return decoder.norm(functional_call(decoder, dict(w), (x, rope, attend)))
 
 
 def logits(w: Weights, states: Tensor) -> Tensor:
@@ -101,7 +90,7 @@ def logits(w: Weights, states: Tensor) -> Tensor:
     return states @ (w["lm_head.weight"] * w["model.norm.weight"]).T
 
 
-def transformer_curves(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Curve]:
+def transformer_curves(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Curve]:
     """Return the three functions of a transformer with these parameters, which are traced into programs.
 
     P prompts of S tokens, G responses of T tokens to each, B = P · G; L = S + T. weights, m, v: flat. turns: [2, L, width / 2].
@@ -117,7 +106,7 @@ def transformer_curves(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> di
             kept.append((k, v))
             return k, v
 
-        states = read(w, config, prompts, turns[:, :size], bias[:size, :size], remember)
+        states = read(decoder, w, prompts, turns[:, :size], bias[:size, :size], remember)
         keys, values = (torch.stack(each) for each in zip(*kept, strict=True))
         return {**_drawn_from(logits(w, states[:, -1])), "keys": keys, "values": values}
 
@@ -136,7 +125,7 @@ def transformer_curves(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> di
             kept.append((keys[i] + k * at.unsqueeze(-1), values[i] + v * at.unsqueeze(-1)))
             return kept[-1]
 
-        states = read(w, config, token.unsqueeze(1), here, seen.unsqueeze(0), remember)
+        states = read(decoder, w, token.unsqueeze(1), here, seen.unsqueeze(0), remember)
         new_keys, new_values = (torch.stack(each) for each in zip(*kept, strict=True))
         return {**_drawn_from(logits(w, states.squeeze(1))), "keys": new_keys, "values": new_values}
 
@@ -170,8 +159,10 @@ def transformer_curves(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> di
         def beside(i: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
             return torch.cat([kept[i][0], k], 2), torch.cat([kept[i][1], v], 2)
 
-        first = read(w, config, prompts, turns[:, :s], bias[:s, :s], remember)[:, -1:]  # each prompt once for its group
-        others = read(w, config, tokens[..., :-1].flatten(0, 1), turns[:, s : s + t - 1], bias[s:-1, :-1], beside)
+        first = read(decoder, w, prompts, turns[:, :s], bias[:s, :s], remember)[
+            :, -1:
+        ]  # each prompt once for its group
+        others = read(decoder, w, tokens[..., :-1].flatten(0, 1), turns[:, s : s + t - 1], bias[s:-1, :-1], beside)
         states = torch.cat([first.unsqueeze(1).expand(p, g, 1, -1), others.unflatten(0, (p, g))], 2)
         log_probs = logits(w, states.flatten(0, 2)).log_softmax(-1).view(p, g, t, -1)
         logp = log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -206,17 +197,18 @@ def adamw(
     }
 
 
-def transformer(config: Any, weights: Weights) -> dict[str, Program]:
+def transformer(decoder: Decoder) -> dict[str, Program]:
     """Return the programs of a transformer, for all sizes of prompts, groups and responses."""
+    weights = decoder.state_dict()
     shapes = names_and_shapes(weights)
     flat = torch.cat([value.detach().flatten() for value in weights.values()])
-    heads, width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    heads, width = decoder.heads, decoder.width
     p, g, s, t = 3, 5, 7, 11  # no two sizes that go together are equal, so that none is taken for another
     size, rows = s + t, 13
     whole = torch.Generator().manual_seed(0)
     turns, bias = torch.rand(2, size, width // 2, generator=whole), torch.zeros(size, size)
     prompts, tokens = torch.randint(2, 40, (p, s)), torch.randint(2, 40, (p, g, t))
-    cache = (config.num_hidden_layers, rows, heads, size, width)
+    cache = (len(decoder.model.layers), rows, heads, size, width)
     token = {"token": torch.randint(2, 40, (rows,)), "keys": torch.zeros(cache), "values": torch.zeros(cache)}
     moving = {name: torch.rand(p, g, t, generator=whole) for name in ("slope", "entropy_slope")}
     moments = {name: torch.rand(len(flat), generator=whole) for name in "mv"}
@@ -227,7 +219,7 @@ def transformer(config: Any, weights: Weights) -> dict[str, Program]:
         "decode": {**common, **token, "at": torch.zeros(size), "seen": torch.zeros(size)},
         "update": {**common, "bias": bias, "prompts": prompts, "tokens": tokens, **moving, **moments, **scalars},
     }
-    curves = transformer_curves(config, shapes)
+    curves = transformer_curves(decoder, shapes)
     return {name: trace(curve, {}, examples[name], free=True) for name, curve in curves.items()}
 
 
@@ -352,21 +344,22 @@ def packed(values: Tensor) -> str:
 
 def rotation(policy: Policy, places: int) -> Tensor:
     """Return cosine and sine of the angles by which queries and keys are turned at so many places, [2, places, width / 2]."""
-    computed: Any = policy.computed
-    turns: Tensor = computed.decoder.turns(places)  # complex, which a page's numbers are not
-    return torch.view_as_real(turns)[:, 0, 0].permute(2, 0, 1)
+    decoder = policy.weights
+    assert isinstance(decoder, Decoder)
+    return torch.view_as_real(decoder.rope(places))[:, 0, 0].permute(2, 0, 1)  # a page has no complex numbers
 
 
 def traced() -> dict[str, Any]:
     """Return the programs of the shipped transformer, and of every algorithm that trains in a page."""
     policy = load_policy("chain")
-    config, weights = policy.weights.config, policy.weights.state_dict()
+    decoder = policy.weights
+    assert isinstance(decoder, Decoder)
     transformer_ = {
-        "programs": transformer(config, weights),
-        "parameters": sum(value.numel() for value in weights.values()),
-        "layers": config.num_hidden_layers,
-        "heads": config.num_attention_heads,
-        "width": config.hidden_size // config.num_attention_heads,
+        "programs": transformer(decoder),
+        "parameters": policy.num_parameters,
+        "layers": len(decoder.model.layers),
+        "heads": decoder.heads,
+        "width": decoder.width,
         "places": PLACES,
         "turns": packed(rotation(policy, PLACES)),
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlviz.runs.log_names import ALL_NAMES, LONGEST_NAME, STEP_NAMES, TAG, metric_name
 from rlviz.training.run_folder import TRL_LOG
-from small_models.files import NoJsonError, check_regular, parse, read_file, said
+from small_models.files import NoJsonError, check_regular, display_path, parse, read_file
 
 Line = tuple[int, dict[str, float]]
 
@@ -48,13 +48,13 @@ KNOWN = f"{TRL_LOG} of TRL, a .jsonl of verl, what either printed (.log, .txt), 
 def find_log(path: Path) -> list[Path]:
     """Return the log at this path, or the newest one in this folder; of exported tables there all, since each may be one tag."""
     if not path.exists():
-        raise ValueError(f"{said(path)} is not there")
+        raise ValueError(f"{display_path(path)} is not there")
     files = _in_folder(path) if path.is_dir() else [path]
     for file in files:
         check_regular(file)
         if file.stat().st_size > LARGEST:
             raise ValueError(
-                f"{said(file)} must be at most {LARGEST // 2**20} MB; it has {file.stat().st_size // 2**20}"
+                f"{display_path(file)} must be at most {LARGEST // 2**20} MB; it has {file.stat().st_size // 2**20}"
             )
     return files
 
@@ -67,7 +67,7 @@ def _in_folder(path: Path) -> list[Path]:
         logs = sorted(path.glob(f"*{ending}"), key=lambda each: each.stat().st_mtime)
         if logs:
             return logs if ending == ".csv" else logs[-1:]
-    raise ValueError(f"{said(path)} has no log in it. Known are {KNOWN}")
+    raise ValueError(f"{display_path(path)} has no log in it. Known are {KNOWN}")
 
 
 def _step_of(state: Path) -> float:
@@ -81,7 +81,7 @@ def lines_of(file: Path) -> tuple[list[Line], list[int]]:
     readers = {".csv": _csv_lines, ".jsonl": _jsonl_lines, ".json": _json_lines}
     lines = list(readers.get(file.suffix, _console_lines)(file))
     if any(step > LAST_STEP for step, _ in lines):
-        raise ValueError(f"{said(file)} must have steps of at most {LAST_STEP:,}")
+        raise ValueError(f"{display_path(file)} must have steps of at most {LAST_STEP:,}")
     return _without_undone(lines)
 
 
@@ -104,15 +104,15 @@ def _without_undone(lines: Sequence[Line]) -> tuple[list[Line], list[int]]:
 
 def _json_lines(file: Path) -> Iterator[Line]:
     """Give TRL's trainer_state.json, a list of rows, or TensorBoard's points of one tag."""
-    value = parse(NOT_JSON.sub(b"null", read_file(file)), said(file))
+    value = parse(NOT_JSON.sub(b"null", read_file(file)), display_path(file))
     if isinstance(value, list) and all(isinstance(point, list) and len(point) == len(POINT) for point in value):
         yield from _points(value, file)
         return
     rows = value.get("log_history") if isinstance(value, Mapping) else value
     if not isinstance(rows, list):
-        raise ValueError(f"{said(file)} is no log of TRL: it has no log_history")
+        raise ValueError(f"{display_path(file)} is no log of TRL: it has no log_history")
     for place, row in enumerate(rows):
-        yield _checked(row, row, f"{said(file)}: log_history[{place}]")
+        yield _checked(row, row, f"{display_path(file)}: log_history[{place}]")
 
 
 def _jsonl_lines(file: Path) -> Iterator[Line]:
@@ -121,7 +121,7 @@ def _jsonl_lines(file: Path) -> Iterator[Line]:
         line for line in enumerate(read_file(file).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line[1].strip()
     ]
     for number, line in lines:
-        where = f"{said(file)}, line {number}"
+        where = f"{display_path(file)}, line {number}"
         not_finite = b"null" if b'"_step"' in line else b'"NaN"'  # in a history of W&B's it was not logged
         try:
             row = parse(NOT_JSON.sub(not_finite, line), where)
@@ -185,7 +185,7 @@ def _console_lines(file: Path) -> Iterator[Line]:
             elif len(cells) == len(head):
                 row = {name: cell for name, cell in zip(head, cells, strict=True) if re.fullmatch(NUMBER, cell)}
                 if any(name in row for name in STEPS):
-                    yield _history_line(row, said(file))
+                    yield _history_line(row, display_path(file))
     if not step and not head:
         yield from _pair_lines(texts)
 
@@ -249,13 +249,14 @@ def _csv_lines(file: Path) -> Iterator[Line]:
     except csv.Error:
         limit = f"{csv.field_size_limit():,}"
         raise ValueError(
-            f"{said(file)} must be a table of comma-separated values of at most {limit} characters a cell; leave out longer ones"
+            f"{display_path(file)} must be a table of comma-separated values of at most {limit} characters a cell; "
+            "leave out longer ones"
         ) from None
     if rows and list(rows[0]) == POINT:
         yield from _points([[row[name] for name in POINT] for row in rows], file)
         return
     for place, row in enumerate(rows, start=2):
-        yield _history_line(row, f"{said(file)}: line {place}")
+        yield _history_line(row, f"{display_path(file)}: line {place}")
 
 
 def _history_line(row: Mapping[Any, Any], where: str) -> Line:
@@ -273,7 +274,7 @@ def _points(points: Sequence[Sequence[Any]], file: Path) -> Iterator[Line]:
     tag = f"{TAG}{file.stem.rpartition(TAG)[2]}"
     for _, step, value in points:
         if not math.isfinite(_number(step)) or _number(step) < 0:
-            raise ValueError(f"{said(file)} must have points of a time, a step and a value; got step {step!r}")
+            raise ValueError(f"{display_path(file)} must have points of a time, a step and a value; got step {step!r}")
         yield int(_number(step)), {tag: _number(value)}
 
 

@@ -30,7 +30,7 @@ from rlviz.training.files import json_text, write_text
 from rlviz.training.run_folder import RunFolder, is_of_trl
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
 from small_models.checks import pip_install
-from small_models.files import check_regular, read_lines, said
+from small_models.files import check_regular, display_path, read_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +141,7 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     it. Raises ValueError, in one sentence, for what is none of these and for damage.
     """
     if (Path(path) / "config.json").is_file() and (Path(path) / "metrics.jsonl").is_file():
-        raise ValueError(f"{said(path)} is a run of rlviz already: rlviz diagnose opens it")
+        raise ValueError(f"{display_path(path)} is a run of rlviz already: rlviz diagnose opens it")
     run = _read(find_log(Path(path)))
     if out is not None:
         run.save(out)
@@ -154,7 +154,7 @@ def logged_beside(folder: Path) -> pd.DataFrame:
 
     rows = [row for _, row in read_lines(folder / LOGGED)] if (folder / LOGGED).is_file() else []
     if not all(isinstance(row, dict) and isinstance(row.get("step"), int) for row in rows):
-        raise ValueError(f"{said(folder / LOGGED)} must have rows with a step, a whole number")
+        raise ValueError(f"{display_path(folder / LOGGED)} must have rows with a step, a whole number")
     return pd.DataFrame(rows, columns=None if rows else ["step"])
 
 
@@ -190,7 +190,7 @@ def _read(files: Sequence[Path]) -> Imported:
     if not rows:
         what = "TRL or verl" if not logged & {*GRPO, *VERL} else WRITERS[source].title
         raise ValueError(
-            f"{said(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …; {WHICH_FILE}"
+            f"{display_path(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …; {WHICH_FILE}"
         )
     groups, notes = _completions(files[0])
     kept = {row["step"]: groups[row["step"]] for row in rows if row["step"] in groups}
@@ -234,16 +234,16 @@ def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[
     for file in files:
         check_regular(file)
         if file.stat().st_size > LARGEST:
-            raise ValueError(f"{said(file)} must be at most {LARGEST // 2**20} MB")
+            raise ValueError(f"{display_path(file)} must be at most {LARGEST // 2**20} MB")
         try:
             if parquet.ParquetFile(file).metadata.num_rows > MOST_ROWS:
-                raise ValueError(f"{said(file)} must have at most {MOST_ROWS:,} rows")
+                raise ValueError(f"{display_path(file)} must have at most {MOST_ROWS:,} rows")
             rows = parquet.read_table(file).to_pylist()
         except (ArrowException, OSError) as error:
-            raise ValueError(f"{said(file)} is no whole parquet file ({str(error).splitlines()[0]})") from None
+            raise ValueError(f"{display_path(file)} is no whole parquet file ({str(error).splitlines()[0]})") from None
         for step, own in groupby(rows, key=lambda row: row.get("step")):
             if not isinstance(step, int):
-                raise ValueError(f"{said(file)} must have a column step of whole numbers; got {step!r}")
+                raise ValueError(f"{display_path(file)} must have a column step of whole numbers; got {step!r}")
             told = tuple(_group(list(each)) for _, each in groupby(own, key=lambda row: _text(row.get("prompt"))))
             groups[step] = told
     return groups, []

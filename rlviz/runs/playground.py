@@ -30,7 +30,7 @@ from rlviz.runs import in_page, recordings
 from rlviz.runs.curves import BELOW
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
-from small_models.checks import checked, shown
+from small_models.checks import checked, short_repr
 
 TITLE = "A language model learns from rewards, in your browser"
 FILES = ("packed", "run", "draw", "tasks", "playground")
@@ -352,7 +352,7 @@ def train_in_page(algorithm: GroupPolicyGradient = GRPO, task: str = "chain") ->
     that reads a number; `training_panel` trains that by the kernel.
     """
     if task not in POLICIES:
-        raise ValueError(f"task must be one of {', '.join(POLICIES)}; got {shown(task)}")
+        raise ValueError(f"task must be one of {', '.join(POLICIES)}; got {short_repr(task)}")
     if needs := _needs(algorithm):
         raise ValueError(
             f"algorithm: {algorithm.name} needs {needs}, which the page does not have; train it by the kernel"

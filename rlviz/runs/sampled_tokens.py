@@ -16,7 +16,7 @@ from rlviz.algorithms import GRPO
 from rlviz.pictures.mismatch_tokens import BITS, FILE, LAGS, STEPS
 from rlviz.training import TrainSettings, train
 from small_models.policies import load_policy
-from small_models.precision import rounded
+from small_models.precision import round_to_bits
 from small_models.sampling import response_logits, sample, token_logp
 from small_models.tasks import Chain
 
@@ -37,7 +37,7 @@ def record(path: Path = FILE) -> None:
             engine = past[-1 - lag].frozen_copy()
             with torch.no_grad():
                 for weight in engine.weights.parameters():
-                    weight.copy_(rounded(weight, bits))
+                    weight.copy_(round_to_bits(weight, bits))
             samples = sample(
                 engine,
                 task.held_out_prompts[:ASKED],

@@ -26,7 +26,7 @@ from rlviz.training import RunFolder, find_task, train
 from rlviz.training.files import json_text, write_json
 from rlviz.training.reading import read_plan
 from rlviz.training.tasks import start_of
-from small_models.checks import check_number, check_seed, check_some, checked
+from small_models.checks import check_not_empty, check_number, check_seed, checked
 from small_models.policies import load_policy
 from small_models.tasks import Task
 
@@ -214,7 +214,7 @@ class Comparing(Running[BudgetedRun, RunProgress]):
 
 
 def _check(contenders: Sequence[Contender], seeds: Sequence[int], amount: float) -> None:
-    check_some("contenders", contenders)
+    check_not_empty("contenders", contenders)
     slugs = [contender.slug for contender in contenders]
     for contender in contenders:
         if not contender.slug or slugs.count(contender.slug) > 1:
@@ -272,7 +272,7 @@ def read_comparison(
     Raises FileNotFoundError where there is no run, ValueError for runs of different tasks, for two of one seed, and for runs
     that have no evaluation or sample no responses where they are the budget.
     """
-    check_some("folders", folders)
+    check_not_empty("folders", folders)
     tasks: dict[str, Path] = {}
     groups: dict[tuple[str, str], dict[int, RunFolder]] = {}
     for name, run in (pair for folder in folders for pair in _runs_in(Path(folder))):

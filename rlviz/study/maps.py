@@ -34,7 +34,7 @@ from rlviz.study.map_settings import AXES, MapSettings, Measure
 from rlviz.study.runner import Running, check_where
 from rlviz.tabular import TableTask, at_accuracy, steps_to, train_table
 from rlviz.training.files import append_line, write_text
-from small_models.checks import check_number, check_type, checked, shown
+from small_models.checks import check_number, check_type, checked, short_repr
 
 if TYPE_CHECKING:
     import pandas as pd  # half a second, for which no picture waits that is not of it
@@ -156,7 +156,7 @@ def axis_values(option: str, name: str, count: int, values: Sequence[float] | No
         return tuple(
             int(value) if is_whole and math.isfinite(value) and value == int(value) else value for value in values
         )
-    check_number("cells", count, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", whole=True)
+    check_number("cells", count, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", integer=True)
     spaced = (np.geomspace if axis.by_factors else np.linspace)(axis.low, axis.high, count)
     if not is_whole:
         return tuple(float(f"{value:.3g}") for value in spaced)
@@ -315,7 +315,7 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
     except (OSError, ValueError):
         raise ValueError(
             f"which must be one of {', '.join(SHIPPED)}, or a file ending in .csv that this version's `rlviz map` made; "
-            f"{nearest(str(which)[:100], list(SHIPPED))}got {shown(which)}"
+            f"{nearest(str(which)[:100], list(SHIPPED))}got {short_repr(which)}"
         ) from None
     frame = frame.drop_duplicates([x, y, "measure"])  # two commands may have done a cell at once
     whole = frame.groupby([x, y])["measure"].transform("size") == len(MEASURES)

@@ -45,7 +45,7 @@ def check_seeds(count: int) -> None:
 
 
 def _check_count(name: str, value: int, most: int) -> None:
-    check_number(name, value, lambda number: 1 <= number <= most, f"from 1 to {most:,}", whole=True)
+    check_number(name, value, lambda number: 1 <= number <= most, f"from 1 to {most:,}", integer=True)
 
 
 class Running(Iterator[R], Generic[J, R]):

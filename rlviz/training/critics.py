@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlviz.settings import Critic
 from small_models.policies import Policy
 from small_models.sampling import response_logits_and_hidden
-from small_models.scorers import Scorer, number_of
+from small_models.scorers import Scorer, apply_head
 
 
 class HasModelInputs(Protocol):
@@ -30,7 +30,7 @@ class SeparateCritic(nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        self.scorer = Scorer.of(policy)
+        self.scorer = Scorer.from_policy(policy)
 
     @property
     def head(self) -> nn.Linear:
@@ -55,4 +55,4 @@ class SharedCritic(nn.Module):
         """Return the policy's logits [P, G, T, V] and V before each token [P, G, T]; alone: the trunk gets no gradient."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not alone):
             logits, hidden = response_logits_and_hidden(policy, **rows.model_inputs)
-        return logits, number_of(self.head, hidden)
+        return logits, apply_head(self.head, hidden)

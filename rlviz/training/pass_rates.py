@@ -32,8 +32,8 @@ def pass_rates(
     prompts, all there are where they are fewer. pass@1 is the accuracy. The random numbers are this function's own. Raises
     ValueError for a setting out of its range.
     """
-    check_number("samples", samples, lambda n: n >= 1, "at least 1", whole=True)
-    check_number("num_prompts", num_prompts, lambda n: n >= 1, "at least 1", whole=True)
+    check_number("samples", samples, lambda n: n >= 1, "at least 1", integer=True)
+    check_number("num_prompts", num_prompts, lambda n: n >= 1, "at least 1", integer=True)
     check_seed(seed)
     if not ks or not all(isinstance(k, int) and 1 <= k <= samples for k in ks):
         raise ValueError(

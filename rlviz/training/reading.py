@@ -12,10 +12,10 @@ from typing import Any
 
 from rlviz.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, StepRecord
-from small_models import paths
-from small_models.checks import shown
-from small_models.files import convert, parse, read_file, read_json, read_lines, said, with_nan
+from small_models.checks import short_repr
+from small_models.files import convert, display_path, nulls_to_nan, parse, read_file, read_json, read_lines
 from small_models.pairs import Pair
+from small_models.policies import ComputePath
 
 LONGEST = 200, 4096  # characters of a name, and of a path
 MOST_STEPS = 10**9
@@ -35,7 +35,7 @@ class _Config:
     algorithm: _Described
     settings: dict[str, Any]
     reference: str | None = None  # where it came from, if one was given
-    path: paths.Path = "transformers"  # of runs made before there was another
+    path: ComputePath = "transformers"  # of runs made before there was another
     rule: str | None = None  # of a task from a file
     rows: str | None = None  # what its file is known by
     lacking: list[str] = field(default_factory=list)  # columns that an imported run has not
@@ -83,16 +83,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return config.json, whose task, policy, algorithm and settings are such as `train` writes. Raises ValueError."""
     file = folder / "config.json"
     value = _read(file, _Config)
-    config = convert(value, _Config, said(file))
+    config = convert(value, _Config, display_path(file))
     names = {"task": config.task, "algorithm.name": config.algorithm.name}
     for place, name in {**names, "policy": config.policy, "rule": config.rule or "none"}.items():
         longest = LONGEST[place not in names]
         if not (0 < len(name) <= longest and name.isprintable()):
-            raise ValueError(f"{said(file)}: {place} must be 1 to {longest} printable characters; got {shown(name)}")
+            raise ValueError(
+                f"{display_path(file)}: {place} must be 1 to {longest} printable characters; got {short_repr(name)}"
+            )
     try:
         settings_from(config.settings)
     except ValueError as error:
-        raise ValueError(f"{said(file)}: settings: {error}") from None
+        raise ValueError(f"{display_path(file)}: settings: {error}") from None
     return {**value, "path": config.path}
 
 
@@ -117,8 +119,8 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 def _read(file: Path, kind: type) -> dict[str, Any]:
     """Return a JSON file as it is, with what another version may have added, once it is of this kind."""
-    value: dict[str, Any] = parse(read_file(file), said(file))
-    convert(value, kind, said(file))
+    value: dict[str, Any] = parse(read_file(file), display_path(file))
+    convert(value, kind, display_path(file))
     return value
 
 
@@ -165,4 +167,4 @@ def _typed(row: dict[str, Any], kind: Any, where: str) -> Any:
     try:
         return convert(row, kind, where)
     except ValueError:
-        return convert(with_nan(row, kind), kind, where)
+        return convert(nulls_to_nan(row, kind), kind, where)

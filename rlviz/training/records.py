@@ -116,7 +116,7 @@ class RoutingProbe:
     """The experts that the first tokens of a rollout are routed to before the step's updates, of one response a prompt."""
 
     def __init__(self, policy: Policy, samples: Samples) -> None:
-        first = samples.first()
+        first = samples.first_responses()
         self._part = first.take(torch.arange(min(WATCHED, len(first.tokens)), device=first.tokens.device))
         self._before = routed(policy, self._part.prompt_ids, self._part.prompt_mask, self._part.tokens)
 
@@ -231,7 +231,7 @@ def _token_records(
     """Return the records of every token of these groups, observations included, [N][G]."""
     samples, old_logp = rollout.samples.take(which), rollout.old_logp[which]
     with torch.no_grad():
-        on_device = samples.each(lambda values: values.to(policy.device))
+        on_device = samples.map_tensors(lambda values: values.to(policy.device))
         experts = routes_at(rollout.experts, which)
         (logp,) = on_host(logp_under(policy, on_device, settings, experts))
         entropy = None
@@ -259,7 +259,7 @@ def _token_records(
         "push": pushed,
         "observed": samples.observed,
     }
-    is_token = samples.there
+    is_token = samples.attention_mask
     ids = samples.tokens[is_token].tolist()
     if ref_logp is not None:
         columns["ref_prob"] = ref_logp.exp()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlviz.pieces.preference import bradley_terry
-from small_models.checks import check_at_least, check_number, check_seed, check_some, check_type, checked
+from small_models.checks import check_at_least, check_not_empty, check_number, check_seed, check_type, checked
 from small_models.pairs import EncodedPairs, Pair, encode_pairs, make_pairs
 from small_models.policies import Policy, one_thread_if_small
 from small_models.scorers import Reads, RewardModel
@@ -56,7 +56,7 @@ def train_reward_model(
     check_type("model", model, RewardModel)
     check_type("pairs", pairs, Sequence[Pair])
     check_updates(steps, batch_size, evaluate_every, lr, seed)
-    check_some("pairs", pairs)
+    check_not_empty("pairs", pairs)
     parameters = [p for p in model.scorer.parameters() if p.requires_grad]
     if not parameters:
         raise ValueError("model is frozen; train its copy()")
@@ -107,8 +107,8 @@ def learn_reward(
     """
     check_updates(steps, seed=seed)
     if pairs is not None:
-        check_some("pairs", pairs)
-    model = RewardModel.of(policy, reads=reads)
+        check_not_empty("pairs", pairs)
+    model = RewardModel.from_policy(policy, reads=reads)
     pairs = make_pairs(policy, task, NUM_PAIRS, seed=seed) if pairs is None else list(pairs)
     held_out = make_pairs(policy, task, HELD_OUT_PAIRS, held_out=True, seed=seed)
     losses = [record.loss for record in train_reward_model(model, pairs, steps=steps, seed=seed)]
@@ -141,7 +141,7 @@ def pair_accuracy(model: RewardModel, pairs: Sequence[Pair]) -> float:
 
     Raises ValueError without pairs.
     """
-    check_some("pairs", pairs)
+    check_not_empty("pairs", pairs)
     encoded = encode_pairs(model.reader, pairs)
     with one_thread_if_small(model.reader), torch.no_grad():
         parts = [torch.stack(_scores(model, encoded.take(part))) for part in torch.arange(len(pairs)).split(AT_ONCE)]

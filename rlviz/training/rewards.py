@@ -12,7 +12,7 @@ from rlviz.algorithms.base import PolicyGradient
 from rlviz.pieces.words import label
 from rlviz.settings import TrainSettings
 from rlviz.training.rollout import Sampled
-from small_models.pairs import Pair, writable
+from small_models.pairs import Pair, is_writable
 from small_models.policies import Policy
 from small_models.sampling import Samples
 from small_models.scorers import RewardModel
@@ -57,8 +57,10 @@ def step_rewards(
     """
     rewards = torch.zeros(samples.tokens.shape)
     ends = torch.zeros(samples.tokens.shape, dtype=torch.bool)
-    lasts, tokens = samples.last.tolist(), samples.tokens.tolist()
-    pieces = {token: policy.vocabulary.decode([token]) for token in set(samples.tokens[samples.there].tolist())}
+    lasts, tokens = samples.last_positions.tolist(), samples.tokens.tolist()
+    pieces = {
+        token: policy.vocabulary.decode([token]) for token in set(samples.tokens[samples.attention_mask].tolist())
+    }
     for p, (prompt, row) in enumerate(zip(prompts, texts, strict=True)):
         for g, text in enumerate(row):
             *before, last = task.steps(prompt, text)
@@ -87,9 +89,9 @@ def agreement(scores: Tensor, correct: Tensor) -> float | None:
 
 def pairs_among(policy: Policy, groups: Sampled) -> list[Pair]:
     """Return pairs of a right and a wrong response to one prompt, at most two a prompt, of different texts."""
-    is_writable = writable(policy, groups.samples).tolist()
+    writable = is_writable(policy, groups.samples).tolist()
     pairs = []
-    for prompt, texts, grades, usable in zip(groups.prompts, groups.texts, groups.grades, is_writable, strict=True):
+    for prompt, texts, grades, usable in zip(groups.prompts, groups.texts, groups.grades, writable, strict=True):
         correct = {text: grade.correct for text, grade in compress(zip(texts, grades, strict=True), usable)}
         right, wrong = ([text for text, is_right in correct.items() if is_right is side] for side in (True, False))
         pairs += [Pair(prompt, *both) for both in list(product(right, wrong))[:PAIRS_A_PROMPT]]

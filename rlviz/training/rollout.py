@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlviz.settings import TrainSettings
 from small_models.policies import Policy
-from small_models.routing import replaying
+from small_models.routing import replay_routes
 from small_models.sampling import Samples, response_logits, token_entropy, token_logp
 from small_models.tasks import Grade
 
@@ -195,7 +195,7 @@ def replay_routing(policy: Policy, routes: Routes, owner: Tensor | None = None) 
     prompt_experts, token_experts = (
         experts.to(policy.device) for experts in routes
     )  # a record's rollout is on the host
-    return replaying(policy, prompt_experts, token_experts, owner)
+    return replay_routes(policy, prompt_experts, token_experts, owner)
 
 
 def _under(

@@ -23,7 +23,6 @@ from rlviz.training.state import State, checkpoint_data, first_state, restore
 from rlviz.training.step import NotFiniteError, collect, run_updates, step
 from rlviz.training.updates import Updates
 from rlviz.types import PairRecord, StepRecord
-from small_models import paths
 from small_models.checks import checked
 from small_models.evaluation import evaluate
 from small_models.pairs import Pair
@@ -45,7 +44,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     policy (changed in place), start: the policy that the run began with, task, algorithm, settings, folder (None without
     `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. state: all that the next step needs;
     models: role → model, the policy first; path: the forward of its steps, "plain" where that is possible
-    (`small_models.paths`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, a
+    (`Policy.path`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, a
     function of a step's fields, for a run that a budget ends. `train` and `resume` build runs.
     """
 
@@ -55,7 +54,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     def __init__(self, state: State, start: Policy, task: Task, settings: Settings, folder: RunFolder | None) -> None:
         self.state, self.start, self.task, self.folder = state, start, task, folder
         self.settings: Any = settings
-        self.path = paths.path_of(state.policy.weights)
+        self.path = state.policy.path
         self.evaluated: tuple[int, float] | None = None  # the step of the last evaluation, and its accuracy
         self._saved: int | None = None  # the step of the last checkpoint
         self._is_between_steps = True
@@ -106,7 +105,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     def __next__(self) -> R:
         if self.step >= self.settings.steps:
             raise StopIteration
-        with paths.computing(self.path), compute_precision(self.settings, self.policy):
+        with compute_precision(self.settings, self.policy):
             return self._next()
 
     def _next(self) -> R:

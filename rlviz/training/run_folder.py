@@ -26,18 +26,26 @@ from rlviz.training.reading import read_config, read_rows, read_state, with_advi
 from rlviz.training.tasks import find_task
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import check_type, checked
-from small_models.files import reason, said
+from small_models.files import display_path, reason
 from small_models.pairs import Pair, read_pairs, write_pairs
 from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
-from small_models.tasks import KEPT, Task, TaskOfFile, is_code
+from small_models.tasks import TASK_FILE, FileTask, Task, is_code
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CONFIG, REFERENCE, GIVEN = "config.json", "reference", "given_reference"  # what the run began with; what it was given
 NOW, NEW, OLD = "checkpoint", "checkpoint.new", "checkpoint.old"
-BEGINNING = {LOCK, NOW, REFERENCE, GIVEN, "reward_model", "pairs.jsonl", KEPT}  # what stands there before config.json
+BEGINNING = {
+    LOCK,
+    NOW,
+    REFERENCE,
+    GIVEN,
+    "reward_model",
+    "pairs.jsonl",
+    TASK_FILE,
+}  # what stands there before config.json
 UNFINISHED = re.compile(rf"{NEW}|{OLD}|\.saving-\w+|\.\w+\.\w+\.\d+")  # what a process was writing when it was killed
 ROWS, TRL_LOG = ("metrics.jsonl", "samples.jsonl"), "trainer_state.json"
 
@@ -92,13 +100,13 @@ class RunFolder:
         folder = Path(path)
         if is_of_trl(folder):
             raise FileNotFoundError(
-                f"run folder {said(path)} holds no run of rlviz but one of TRL: rlviz diagnose reads it where it is, and "
-                f"rlviz import {said(path)} --out RUN keeps it in RUN, which can be inspected"
+                f"run folder {display_path(path)} holds no run of rlviz but one of TRL: rlviz diagnose reads it where it is, and "
+                f"rlviz import {display_path(path)} --out RUN keeps it in RUN, which can be inspected"
             )
         if not os.path.lexists(folder / CONFIG):
             begun = "only a beginning that was cut off: begin again with it as out"
             raise FileNotFoundError(
-                f"run folder {said(path)} holds no run ({begun if _is_beginning(folder) else f'it has no {CONFIG}'})"
+                f"run folder {display_path(path)} holds no run ({begun if _is_beginning(folder) else f'it has no {CONFIG}'})"
             )
         return cls(folder)
 
@@ -243,7 +251,7 @@ class RunFolder:
                 f"rule: the run in {self.path} is graded by {begun}, which is code, and none is imported because a run folder "
                 "names it; give it again as FILE.py:function"
             )
-        return TaskOfFile(self.path / KEPT, rule or begun, name=name)
+        return FileTask(self.path / TASK_FILE, rule or begun, name=name)
 
     @with_advice()
     def load_start(self, device: str) -> tuple[Policy, RewardModel | None, list[Pair] | None, Policy | None]:

@@ -23,15 +23,14 @@ from rlviz.training.run import RolloutRun, TrainingRun, compute_precision
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import default_settings
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
-from small_models import paths
-from small_models.checks import check_type, checked, cut, shown
-from small_models.files import reason, said
+from small_models.checks import check_type, checked, cut, short_repr
+from small_models.files import display_path, reason
 from small_models.memory import check_fits, check_logits_fit
 from small_models.pairs import Pair, make_pairs
-from small_models.policies import Policy, choose_device, load_policy, recompute_activations, weights_in
+from small_models.policies import Policy, choose_device, count_weights, load_policy, recompute_activations
 from small_models.scorers import RewardModel
 from small_models.tasks import Task
-from small_models.tasks.of_file import Chat
+from small_models.tasks.file_task import Chat
 from small_models.tokenizer import CharacterTokenizer
 
 RUN_BYTES = 5 * 4  # of a weight: itself, its gradient, Adam's two moments, and in the policy that the run began with
@@ -101,7 +100,7 @@ def train(
 
 def policy_to_train(source: str | os.PathLike[str], device: str = "auto") -> Policy:
     """Return `load_policy(source)`; raises ValueError, before it is read, where a run of it would not fit into memory."""
-    number = weights_in(source)
+    number = count_weights(source)
     check_fits(
         RUN_BYTES * number,
         choose_device(device),
@@ -175,16 +174,17 @@ def _new_run(
 ) -> TrainingRun[Any]:
     check_prompts(policy, task, settings.max_new_tokens)
     if settings.activations == "recomputed":
+        policy = policy.on_transformers()
         recompute_activations(policy.model)
     with compute_precision(settings, policy):  # what a part computes now, and which path the run takes
         if isinstance(algorithm, PreferenceOptimization):
             if not isinstance(settings, PairSettings):
-                raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {shown(settings)}")
+                raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {short_repr(settings)}")
             if reward_model is not None:
                 raise ValueError(f"reward_model: {algorithm.name} learns from pairs and has no use for a reward model")
             return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or (), reference)
         if not isinstance(settings, TrainSettings):
-            raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {shown(settings)}")
+            raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {short_repr(settings)}")
         if pairs is not None and reward_model is None:
             raise ValueError(
                 f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
@@ -232,7 +232,7 @@ def resume(
     described = config["algorithm"]
     settings = settings_from({**config["settings"], **({} if steps is None else {"steps": steps})})
     if algorithm is None:
-        algorithm = from_json(described, f"{said(folder.path / 'config.json')}: algorithm")
+        algorithm = from_json(described, f"{display_path(folder.path / 'config.json')}: algorithm")
     elif to_json(algorithm) != described:
         raise ValueError(f"algorithm: the run in {out} was trained with another one: {cut(str(described), 200)}")
     assert algorithm is not None
@@ -241,17 +241,11 @@ def resume(
         if config.get(name) != value:
             advice = "; restore its task.jsonl from a copy" if name == "rows" else ""
             raise ValueError(
-                f"{name}: the run in {out} is one of {shown(config.get(name))}; got {shown(value)}{advice}"
+                f"{name}: the run in {out} is one of {short_repr(config.get(name))}; got {short_repr(value)}{advice}"
             )
     folder = RunFolder.open_to_write(out)
     try:
-        with paths.computing(config["path"]):
-            run = _restored(folder, settings, device, task, algorithm, new_total=steps is not None)
-        if run.path != config["path"]:
-            raise ValueError(
-                f"path: the run in {out} was computed by plain tensors, which its policy here does not allow; "
-                "small_models.paths.fits says what does"
-            )
+        run = _restored(folder, settings, device, task, algorithm, new_total=steps is not None)
         with folder.writing():
             write_json(folder.path / "config.json", {**config, "settings": asdict(settings)})
     except BaseException:
@@ -273,6 +267,8 @@ def _restored(
             f"steps: the run in {folder.path} belongs to a comparison, which ends it by a budget; go on with the same "
             "rlviz compare, or give a total"
         )
+    if folder.config["path"] == "transformers":  # a shipped policy was, too
+        policy = policy.on_transformers()
     start, reward_model, pairs, reference = folder.load_start(device)
     if _shapes(policy) != _shapes(start):
         raise ValueError(f"the policy in {folder.path}/checkpoint has other weights than reference/; {ADVICE}")

@@ -21,7 +21,7 @@ from rlviz.training.adamw import AdamW
 from rlviz.training.critics import SharedCritic, new_critic
 from small_models.pairs import Pair
 from small_models.policies import Policy
-from small_models.precision import rounded
+from small_models.precision import round_to_bits
 from small_models.scorers import RewardModel
 
 OPTIMIZERS = "policy", "critic_optimizer"  # their names in a checkpoint
@@ -95,7 +95,7 @@ class State:
         """Copy the oldest of the past weights into the sampler, rounded to `sampler_bits`."""
         for name, weight in self.sampler.weights.named_parameters():
             old = self.past[0][name]
-            weight.copy_(rounded(old, settings.sampler_bits) if settings.sampler_bits else old)
+            weight.copy_(round_to_bits(old, settings.sampler_bits) if settings.sampler_bits else old)
 
 
 def first_state(

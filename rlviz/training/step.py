@@ -28,7 +28,7 @@ from rlviz.training.state import State
 from rlviz.training.updates import Updates
 from rlviz.types import Batch, LossOutput
 from small_models.host import all_on_host, on_host
-from small_models.routing import routes_of
+from small_models.routing import record_routes
 from small_models.sampling import Samples, response_logits, sample, token_entropy, token_logp
 from small_models.tasks import Grade, Task
 
@@ -93,7 +93,7 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
         selected = algorithm.select_groups(torch.cat(outcomes), state.generator)
         missing = wanted - len(selected)
     places = order[:done].to(state.policy.device)
-    samples, prompts = Samples.joined(rounds), prompts_at(task, order[:done])
+    samples, prompts = Samples.concatenate(rounds), prompts_at(task, order[:done])
     return Sampled(places, prompts, samples, texts, grades, torch.cat(outcomes), selected, len(rounds))
 
 
@@ -176,9 +176,9 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
     old_logp, sampler_logp = samples.logp, samples.sampler_logp
     routes = None
     if settings.routing == "replayed":
-        routes = routes_of(state.sampler, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+        routes = record_routes(state.sampler, samples.prompt_ids, samples.prompt_mask, samples.tokens)
     if not settings.policy_samples:
-        old_logp = logp_under(state.policy, samples, settings, routes).masked_fill(~samples.there, 0.0)
+        old_logp = logp_under(state.policy, samples, settings, routes).masked_fill(~samples.attention_mask, 0.0)
         sampler_logp = samples.logp if sampler_logp is None else sampler_logp
     # Rows of equal rewards leave the update, so no loss would show a log-probability that is not finite: it is looked for here.
     if not (old_logp.isfinite() | ~samples.mask).all():
@@ -209,7 +209,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
         mask = mask & (lowest.exp() >= settings.min_old_prob)
 
     # log π_ref. Where the loss does not need it, one response a prompt is enough to estimate the KL to the reference.
-    compared = samples if algorithm.needs_reference else samples.first()
+    compared = samples if algorithm.needs_reference else samples.first_responses()
     logp_of_reference = logp_under(state.reference, compared, settings)
     kl = mean_over(k3(old_logp[:, : compared.tokens.shape[1]], logp_of_reference), compared.mask)
     ref_logp = logp_of_reference if algorithm.needs_reference else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlviz.names import closest
-from small_models.checks import checked, shown
-from small_models.tasks import TASKS, Task, TaskOfFile, chat_writer
-from small_models.tasks.of_file import Chat
+from small_models.checks import checked, short_repr
+from small_models.tasks import TASKS, FileTask, Task, chat_writer
+from small_models.tasks.file_task import Chat
 
 if TYPE_CHECKING:  # a panel needs the tasks' names, and no tokenizer
     from small_models.policies import Policy
@@ -23,7 +23,7 @@ def is_file(name: str) -> bool:
 
 @checked
 def find_task(name: str, *, rule: str | None = None, chat: Chat = "auto", policy: Policy | None = None) -> Task:
-    """Return the shipped task with this name, or the task of a FILE.jsonl (see `TaskOfFile`).
+    """Return the shipped task with this name, or the task of a FILE.jsonl (see `FileTask`).
 
     rule: how responses to a file's prompts are graded: last-number, exact, or FILE.py:function, code of yours that is run.
     chat: whether the prompts are written as the policy's chat template asks: auto (where it has one), on or off; policy: whose.
@@ -32,24 +32,24 @@ def find_task(name: str, *, rule: str | None = None, chat: Chat = "auto", policy
     if not is_file(name):
         if rule is not None or chat != "auto":
             option = "chat" if rule is None else "rule"
-            raise ValueError(f"{option} is for a task from a file, FILE{ENDING}; got the task {shown(name)}")
+            raise ValueError(f"{option} is for a task from a file, FILE{ENDING}; got the task {short_repr(name)}")
         known = {task.name: task for task in TASKS}
         return known[closest("task", name, list(known))]
     if not name.endswith(ENDING):
         names = ", ".join(task.name for task in TASKS)
-        raise ValueError(f"task must be one of {names}, or a file ending in {ENDING}; got {shown(name)}")
+        raise ValueError(f"task must be one of {names}, or a file ending in {ENDING}; got {short_repr(name)}")
     if rule is None:
         raise ValueError(
             f"rule is missing: how are responses to the prompts of {name} graded? Give last-number, exact, or FILE.py:function"
         )
-    task = TaskOfFile(name, rule, None if policy is None else chat_writer(policy.vocabulary, chat, policy.source))
+    task = FileTask(name, rule, None if policy is None else chat_writer(policy.vocabulary, chat, policy.source))
     task.check_rule()
     return task
 
 
 def start_of(task: Task) -> str:
     """Return the name of the policy that a task's runs begin with; raises ValueError for a file's, which has none."""
-    if isinstance(task, TaskOfFile):
+    if isinstance(task, FileTask):
         raise ValueError(f"policy is missing: {task.name} is a task from a file and has no warm start; name a model")
     return task.name
 
@@ -60,7 +60,7 @@ def check_prompts(policy: Policy, task: Task, max_new_tokens: int | None) -> int
     Raises ValueError, which names file and line, for a prompt that the policy cannot write, and for one that leaves its responses
     too few positions.
     """
-    if not isinstance(task, TaskOfFile):
+    if not isinstance(task, FileTask):
         return 0
     prompts, room = list(task.all_prompts()), max_new_tokens or task.max_new_tokens
     longest = 0
@@ -76,7 +76,7 @@ def check_prompts(policy: Policy, task: Task, max_new_tokens: int | None) -> int
     return longest
 
 
-def _lengths(policy: Policy, task: TaskOfFile, prompts: list[str]) -> list[int]:
+def _lengths(policy: Policy, task: FileTask, prompts: list[str]) -> list[int]:
     from small_models.tokenizer import encode, prefix_ids
 
     begin = prefix_ids(policy.vocabulary)

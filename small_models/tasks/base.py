@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from small_models.checks import shown
+from small_models.checks import short_repr
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Task(ABC):
     name: as on the command line. description: one line. max_new_tokens: room for a response, end of sequence included.
     held_out_share: share of all prompts kept from training, drawn by a checksum, the same everywhere.
     call_end: the text that ends a call to the task's tool, empty where there is none. A task with a tool writes `observe` too.
-    asks_again: whether an evaluation asks the held-out prompts again, from the first, where they are fewer than it wants.
+    repeats_prompts: whether an evaluation asks the held-out prompts again, from the first, where they are fewer than it wants.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Task(ABC):
     max_new_tokens: int
     held_out_share: float = 0.1
     call_end: str = ""
-    asks_again: bool = True
+    repeats_prompts: bool = True
 
     @abstractmethod
     def all_prompts(self) -> Sequence[str]:
@@ -75,18 +75,18 @@ class Task(ABC):
 
     def turns(self, prompt: str, response: str) -> list[str]:
         """Return the parts of a response that policy and environment wrote by turns, the policy first; joined, the response."""
-        turns, rest = [""], response
-        while self.call_end and self.call_end in rest:
-            call, end, rest = rest.partition(self.call_end)
+        turns, unread = [""], response
+        while self.call_end and self.call_end in unread:
+            call, end, unread = unread.partition(self.call_end)
             turns[-1] += call + end
-            observation = self.observe(prompt, response[: len(response) - len(rest)])
-            if observation and rest.startswith(observation):
+            observation = self.observe(prompt, response[: len(response) - len(unread)])
+            if observation and unread.startswith(observation):
                 turns += [observation, ""]
-                rest = rest[len(observation) :]
-        turns[-1] += rest
+                unread = unread[len(observation) :]
+        turns[-1] += unread
         return turns
 
-    def kept_together(self, prompt: str) -> str:
+    def split_key(self, prompt: str) -> str:
         """Return what decides whether a prompt is held out: prompts with the same one stay on one side. Here each its own."""
         return prompt
 
@@ -113,7 +113,7 @@ class Task(ABC):
 
     @cached_property
     def _split(self) -> tuple[list[str], list[str]]:
-        kinds = {prompt: self.kept_together(prompt) for prompt in _by_checksum(self.all_prompts())}
+        kinds = {prompt: self.split_key(prompt) for prompt in _by_checksum(self.all_prompts())}
         ordered = _by_checksum(dict.fromkeys(kinds.values()))  # mostly in order already, which sorts fast
         held_out = set(ordered[: max(1, round(len(ordered) * self.held_out_share))])
         return [p for p in kinds if kinds[p] not in held_out], [p for p in kinds if kinds[p] in held_out]
@@ -127,12 +127,12 @@ class Task(ABC):
         return self._split[1]
 
 
-def matched(prompt: str, pattern: str, example: str) -> re.Match[str]:
-    """Return how a prompt matches the pattern of its task's. Raises ValueError, with an example, where it does not."""
-    found = re.fullmatch(pattern, prompt, re.ASCII)
-    if found is None:
-        raise ValueError(f"prompt must be written as {example} is; got {shown(prompt)}")
-    return found
+def match_prompt(prompt: str, pattern: str, example: str) -> re.Match[str]:
+    """Return the match of a prompt with the pattern of its task's. Raises ValueError, with an example, where there is none."""
+    match = re.fullmatch(pattern, prompt, re.ASCII)
+    if match is None:
+        raise ValueError(f"prompt must be written as {example} is; got {short_repr(prompt)}")
+    return match
 
 
 def _by_checksum(texts: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ import random
 import re
 from itertools import accumulate
 
-from small_models.tasks.base import Grade, Step, Task, matched
+from small_models.tasks.base import Grade, Step, Task, match_prompt
 
 
 class Chain(Task):
@@ -31,7 +31,7 @@ class Chain(Task):
 
     def running_sums(self, prompt: str) -> str:
         """Return the running sums modulo 10 as digits, one a step: `35271=` → `38078`."""
-        digits = matched(prompt, r"([0-9]+)=*", "35271=")[1]
+        digits = match_prompt(prompt, r"([0-9]+)=*", "35271=")[1]
         return "".join(str(total % 10) for total in accumulate(map(int, digits)))
 
     def gold(self, prompt: str) -> str:

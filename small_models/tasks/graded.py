@@ -22,7 +22,7 @@ class GradedBy(Task):
         self.name = f"{task.name}, graded by {getattr(grader, '__name__', 'a rule')}"
         self.description = f"{task.description}; graded by a rule of one's own"
         self.max_new_tokens, self.held_out_share = task.max_new_tokens, task.held_out_share
-        self.call_end, self.asks_again = task.call_end, task.asks_again
+        self.call_end, self.repeats_prompts = task.call_end, task.repeats_prompts
 
     def all_prompts(self) -> Sequence[str]:
         return self.task.all_prompts()
@@ -40,5 +40,5 @@ class GradedBy(Task):
     def observe(self, prompt: str, written: str) -> str:
         return self.task.observe(prompt, written)
 
-    def kept_together(self, prompt: str) -> str:
-        return self.task.kept_together(prompt)
+    def split_key(self, prompt: str) -> str:
+        return self.task.split_key(prompt)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import Any
 
-from small_models.checks import shown
-from small_models.tasks.base import Grade, Step, Task, matched
+from small_models.checks import short_repr
+from small_models.tasks.base import Grade, Step, Task, match_prompt
 
 LETTERS = "bcdfghjklmnpqrstvwxz"
 
@@ -35,9 +35,9 @@ class Lookup(Task):
 
     def __init__(self, hops: Sequence[int] = (1, 2), table: str | None = None, *, tool: bool = True) -> None:
         if not hops or not all(isinstance(hop, int) and 1 <= hop <= 9 for hop in hops):
-            raise ValueError(f"hops must be whole numbers from 1 to 9, one at least; got {shown(hops)}")
+            raise ValueError(f"hops must be whole numbers from 1 to 9, one at least; got {short_repr(hops)}")
         if table is not None and not re.fullmatch("[0-9]{10}", table, re.ASCII):
-            raise ValueError(f"table must be ten digits, those that stand at 0 to 9; got {shown(table)}")
+            raise ValueError(f"table must be ten digits, those that stand at 0 to 9; got {short_repr(table)}")
         self.hops, self.table, self.max_calls = tuple(hops), table, max(hops)
         self.max_new_tokens = 5 * self.max_calls + 8  # a look-up takes 5, as a refused call does; an answer 3
         if not tool:
@@ -45,31 +45,31 @@ class Lookup(Task):
 
     @property
     def described(self) -> dict[str, Any]:
-        own = {"hops": list(self.hops), "table": self.table, "tool": bool(self.call_end)}
+        arguments = {"hops": list(self.hops), "table": self.table, "tool": bool(self.call_end)}
         usual = {"hops": [1, 2], "table": None, "tool": True}
-        return super().described | ({} if own == usual else own)
+        return super().described | ({} if arguments == usual else arguments)
 
     def all_prompts(self) -> list[str]:
         names = map("".join, product(LETTERS, repeat=2))
         return [f"{name}:{times}:{key}=" for name, times, key in product(names, self.hops, range(10))]
 
-    def kept_together(self, prompt: str) -> str:
-        return self.asked(prompt)[0]
+    def split_key(self, prompt: str) -> str:
+        return self.parse_prompt(prompt)[0]
 
-    def asked(self, prompt: str) -> tuple[str, int, str]:
+    def parse_prompt(self, prompt: str) -> tuple[str, int, str]:
         """Return the table's name, how many look-ups lead to the answer, and the first key: `kq:2:3=` → kq, 2, 3."""
-        name, times, key = matched(prompt, r"([^:]+):([0-9]):([0-9])=*", "kq:2:3=").groups()
+        name, times, key = match_prompt(prompt, r"([^:]+):([0-9]):([0-9])=*", "kq:2:3=").groups()
         return name, int(times), key
 
     def entries(self, prompt: str) -> str:
         """Return the prompt's table, the digits that stand at 0 to 9: the last ten digits of a checksum of its name."""
         if self.table is not None:
             return self.table
-        return str(int(hashlib.sha256(self.asked(prompt)[0].encode()).hexdigest(), 16))[-10:]
+        return str(int(hashlib.sha256(self.parse_prompt(prompt)[0].encode()).hexdigest(), 16))[-10:]
 
     def path(self, prompt: str) -> list[str]:
         """Return the keys to look up in order, and at last the answer."""
-        _, times, key = self.asked(prompt)
+        _, times, key = self.parse_prompt(prompt)
         entries, path = self.entries(prompt), [key]
         for _ in range(times):
             path.append(entries[int(path[-1])])
@@ -105,7 +105,7 @@ class Lookup(Task):
         looked_up = [self.key(response[:end]) for end in ends]
         right = [keys[turn : turn + 1] == [key] for turn, key in enumerate(looked_up)]
         return (
-            *(Step(end, float(each)) for end, each in zip(ends, right, strict=True)),
+            *(Step(end, float(is_right)) for end, is_right in zip(ends, right, strict=True)),
             *super().steps(prompt, response),
         )
 

@@ -6,7 +6,7 @@ import random
 import re
 from functools import lru_cache
 
-from small_models.tasks.base import Grade, Task, matched
+from small_models.tasks.base import Grade, Task, match_prompt
 
 
 @lru_cache
@@ -27,7 +27,7 @@ class Trip(Task):
 
     def total(self, prompt: str) -> int:
         """Return the sum asked for: `09+4=` → 13."""
-        numbers = matched(prompt, r"(\d{1,9}(?:\+\d{1,9})*)=*", "09+4=")[1]
+        numbers = match_prompt(prompt, r"(\d{1,9}(?:\+\d{1,9})*)=*", "09+4=")[1]
         return sum(map(int, numbers.split("+")))
 
     def right_answers(self, prompt: str) -> tuple[str, ...]:

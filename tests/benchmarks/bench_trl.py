@@ -33,7 +33,6 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.pieces.selection import keep_all
 from rlviz.training import default_settings
 from small_models.evaluation import evaluate
-from small_models.paths import Path, computing
 from small_models.policies import Policy, load_policy
 from small_models.tasks import Chain, Lookup, Task
 
@@ -73,8 +72,9 @@ class Outcome:
     accuracy: float
 
 
-def ours(case: Case, steps: int, seed: int, path: Path = "plain") -> Outcome:
+def ours(case: Case, steps: int, seed: int, *, on_transformers: bool = False) -> Outcome:
     policy = load_policy(case.task.name, device="cpu")
+    policy = policy.on_transformers() if on_transformers else policy
     sizes = (
         {}
         if case.algorithm is PPO
@@ -83,17 +83,16 @@ def ours(case: Case, steps: int, seed: int, path: Path = "plain") -> Outcome:
     settings = default_settings(
         case.algorithm, steps=steps, lr=LR, lr_warmup_steps=WARM_UP, seed=seed, evaluate_every=0, details_every=0, **sizes
     )  # fmt: skip
-    with computing(path):
-        run = train(policy, case.task, case.algorithm, settings)
-        start, clock = time.process_time(), time.perf_counter()
-        records = list(run)
-        spent = time.process_time() - start, time.perf_counter() - clock
+    run = train(policy, case.task, case.algorithm, settings)
+    start, clock = time.process_time(), time.perf_counter()
+    records = list(run)
+    spent = time.process_time() - start, time.perf_counter() - clock
     return Outcome(*spent, [record.reward for record in records], evaluate(policy, case.task).accuracy)
 
 
 def theirs(case: Case, steps: int, seed: int) -> Outcome:
     if case.trl is None:
-        return ours(case, steps, seed, path="transformers")
+        return ours(case, steps, seed, on_transformers=True)
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 

@@ -19,7 +19,7 @@ for step in range(steps):
     prompts = rng.choices(task.train_prompts, k=16)
     seen = sample(policy, prompts, group_size=8, max_new_tokens=10, generator=noise)
     R = torch.tensor([[float(task.grade(p, t).correct) for t in ts] for p, ts in zip(prompts, seen.texts(policy))])
-    logp = token_logp(response_logits(policy, **seen.place), seen.tokens)
+    logp = token_logp(response_logits(policy, **seen.model_inputs), seen.tokens)
     J = loss(logp, seen.logp, None, R, seen.mask)
     optimizer.zero_grad()
     J.backward()

@@ -31,7 +31,7 @@ def tiny() -> Policy:
 @cache
 def reward_model() -> RewardModel:
     """Return a reward model on the trunk of the tiny policy."""
-    return RewardModel.of(tiny())
+    return RewardModel.from_policy(tiny())
 
 
 @cache

@@ -101,7 +101,7 @@ def whole(tmp_path_factory):
     """A run of three steps with all that a folder may hold, beside which a comparison.json stands."""
     out = tmp_path_factory.mktemp("runs") / "grpo-seed0"
     few = {"num_prompts": 2, "group_size": 2, "evaluate_every": 3, "details_every": 1, "refresh_reward_every": 2}
-    judge = RewardModel.of(load_policy("chain", device="cpu"))
+    judge = RewardModel.from_policy(load_policy("chain", device="cpu"))
     more = {"reward_model": judge, "pairs": PAIRS, "reference": "chain"}
     list(train("chain", GRPO, TrainSettings(steps=3, **few), **more, out=out))
     (out / "summary.json").write_text('{"accuracy_before": 0.5}')

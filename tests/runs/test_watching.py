@@ -112,7 +112,7 @@ def test_each_seed_trains_the_same_start_as_train_would():
 
 def test_a_judge_is_the_seeds_own():
     start = load_policy("chain")
-    models = [RewardModel.of(start), RewardModel.of(start)]
+    models = [RewardModel.from_policy(start), RewardModel.from_policy(start)]
     with torch.no_grad():
         for parameter in models[1].scorer.parameters():
             parameter.add_(0.1)

@@ -48,11 +48,8 @@ ARCHITECTURES = {
 }
 
 
-def byte_tokenizer(*, adds_bos=True):
-    """One byte, one token; `<bos>` put before a text by the post-processor, as Llama 3's and Gemma's do, or by nobody."""
-    bytes_in_order = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *bytes_in_order])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+def wrapped(tokenizer, adds_bos):
+    """Return a byte-level tokenizer as transformers': its post-processor puts `<bos>` before a text, or nobody does."""
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     if adds_bos:
@@ -63,7 +60,14 @@ def byte_tokenizer(*, adds_bos=True):
         eos_token="<end>",
         pad_token="<pad>",
         additional_special_tokens=["<turn>"],
+        clean_up_tokenization_spaces=False,
     )
+
+
+def byte_tokenizer(*, adds_bos=True):
+    """Return a tokenizer for which a byte is a token, and which puts `<bos>` before a text as Llama 3's and Gemma's do."""
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    return wrapped(Tokenizer(models.BPE(vocabulary, [])), adds_bos)
 
 
 def real_policy(name="llama", *, adds_bos=True, ends=(END,)):
@@ -81,34 +85,24 @@ CHAT = (
 
 
 def bpe_tokenizer(*, adds_bos=False, chat=True):
-    """A byte-level BPE that has learned merges from a few sentences, with a chat template as Qwen's."""
+    """Return a byte-level BPE that has learned merges from a few sentences, with a chat template as Qwen's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY + 60, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
-    tokenizer.train_from_iterator(
-        [f"Janet has {n} eggs and buys {2 * n} more. How many now?" for n in range(50)], trainer
-    )
-    if adds_bos:
-        tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", BOS)])
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<bos>",
-        eos_token="<end>",
-        pad_token="<pad>",
-        clean_up_tokenization_spaces=False,
-    )
-    made.chat_template = CHAT if chat else None
-    return made
+    sentences = [f"Janet has {n} eggs and buys {2 * n} more. How many now?" for n in range(50)]
+    tokenizer.train_from_iterator(sentences, trainer)
+    fast = wrapped(tokenizer, adds_bos)
+    fast.chat_template = CHAT if chat else None
+    return fast
 
 
 def chat_policy(name="qwen3", **tokenizer):
     """Return a policy of this architecture with `bpe_tokenizer`; `<turn>` ends a response too."""
-    made, config = bpe_tokenizer(**tokenizer), copy.deepcopy(ARCHITECTURES[name])
-    config.vocab_size = len(made)
+    tokenizer_, config = bpe_tokenizer(**tokenizer), copy.deepcopy(ARCHITECTURES[name])
+    config.vocab_size = len(tokenizer_)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config).float().eval()
     model.generation_config.eos_token_id = [END, TURN]
-    return Policy(model, made, name)
+    return Policy(model, tokenizer_, name)

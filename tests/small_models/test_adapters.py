@@ -1,16 +1,14 @@
 """LoRA policies: they sample, train, stop and go on as others do, and a plain folder stays plain."""
 
-import json
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlviz.algorithms import GRPO, PPO
-from rlviz.training import TrainSettings, resume, train
+from rlviz.algorithms import GRPO
+from rlviz.training import TrainSettings, train
 from small_models import adapters
 from small_models.policies import Policy, load_policy
 from small_models.sampling import response_logits, sample, token_logp
@@ -63,32 +61,16 @@ def test_the_adapter_and_no_dropout_are_in_what_is_sampled():
     samples = sample(
         policy, ["35271=", "1="], group_size=8, max_new_tokens=9, generator=torch.Generator().manual_seed(0)
     )
-    place = samples.prompt_ids, samples.prompt_mask, samples.tokens
     with torch.no_grad():
-        logits = [response_logits(p, *place) for p in (policy, load_policy("chain", device="cpu"))]
-    with_it, without = (token_logp(each, samples.tokens)[samples.mask] for each in logits)
+        logits = [response_logits(p, **samples.model_inputs) for p in (policy, load_policy("chain", device="cpu"))]
+    with_it, without = (token_logp(values, samples.tokens)[samples.mask] for values in logits)
     torch.testing.assert_close(samples.logp[samples.mask], with_it, rtol=0, atol=1e-5)
     assert (with_it - without).abs().max() > 0.1
 
 
-def test_a_run_that_stopped_goes_on_to_the_same_weights_and_leaves_the_base_alone(tmp_path):
-    """With a critic, which begins as the policy with its adapter merged; GRPO's resumption is a row of `tests.training.runs`."""
-    settings, policy = replace(SETTINGS, checkpoint_every=2), lora_policy()
-    frozen = {name: p.clone() for name, p in policy.model.named_parameters() if not p.requires_grad}
-    list(train(policy, TASK, PPO, settings))
-    assert all(torch.equal(p, frozen[name]) for name, p in policy.model.named_parameters() if name in frozen)
-    run = train(lora_policy(), TASK, PPO, settings, out=tmp_path / "run")
-    next(run), next(run)
-    going_on = resume(tmp_path / "run", device="cpu")
-    list(going_on)
-    assert trainable(going_on.policy) == trainable(policy)
-    last, here = going_on.policy.model.state_dict(), policy.model.state_dict()
-    assert all(torch.equal(last[name], here[name]) for name in here)
-
-
 def test_a_scorer_begins_with_the_adapter_merged():
     policy = lora_policy()
-    scorer, ids = Scorer.of(policy), torch.tensor([[5, 6, 7]])
+    scorer, ids = Scorer.from_policy(policy), torch.tensor([[5, 6, 7]])
     policy.model.eval()
     with torch.no_grad():
         expected = policy.model(ids, output_hidden_states=True).hidden_states[-1]
@@ -120,48 +102,26 @@ def test_without_peft_a_folder_with_an_adapter_says_so(tmp_path, monkeypatch):
         load_policy(tmp_path, device="cpu")
 
 
-def rewritten(folder, change):
-    tensors = load_file(folder / adapters.WEIGHTS)
-    save_file({name: change(value).contiguous() for name, value in tensors.items()}, folder / adapters.WEIGHTS)
-
-
-def endless(file):
-    file.unlink()
-    file.symlink_to("/dev/zero")
-
-
 def pickled(folder):
     torch.save(load_file(folder / adapters.WEIGHTS), folder / "adapter_model.bin")
     (folder / adapters.WEIGHTS).unlink()
 
 
-def said(folder, **more):
-    config = json.loads((folder / adapters.CONFIG).read_text())
-    (folder / adapters.CONFIG).write_text(json.dumps(config | more))
+def fewer_ranks(folder):
+    tensors = load_file(folder / adapters.WEIGHTS)
+    save_file({name: value[:, :3].contiguous() for name, value in tensors.items()}, folder / adapters.WEIGHTS)
 
 
-DAMAGES = {
-    "pickled": (pickled, "cannot be read"),
-    "other shapes": (lambda folder: rewritten(folder, lambda value: value[:, :3]), "cannot be read"),
-    "no JSON": (lambda folder: (folder / adapters.CONFIG).write_text("{"), "cannot be read"),
-    "endless config": (lambda folder: endless(folder / adapters.CONFIG), "cannot be read"),
-    "endless weights": (lambda folder: endless(folder / adapters.WEIGHTS), "cannot be read"),
-    "rank a text": (lambda folder: said(folder, r="4"), "cannot be read"),
-    "rank huge": (lambda folder: said(folder, r=10**9), "its weights are not of rank 1000000000"),
-    "fewer modules": (lambda folder: said(folder, target_modules=["q_proj"]), "there is no place for its"),
-    "a module to import": (lambda folder: said(folder, megatron_core="this"), "megatron_core = 'this' cannot be kept"),
-}
+DAMAGES = [pickled, fewer_ranks, lambda folder: (folder / adapters.CONFIG).write_text("{")]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_adapter_is_refused_in_a_sentence(damage, tmp_path):
     lora_policy().save(tmp_path)
-    spoil, message = DAMAGES[damage]
-    spoil(tmp_path / adapters.FOLDER)
-    with pytest.raises(ValueError, match=message) as refused:
+    damage(tmp_path / adapters.FOLDER)
+    with pytest.raises(ValueError, match="cannot be read") as refused:
         load_policy(tmp_path, device="cpu")
     assert "\n" not in str(refused.value)
-    assert "this" not in sys.modules  # nothing that a config names is imported
 
 
 def test_an_adapter_alone_is_no_policy(tmp_path):

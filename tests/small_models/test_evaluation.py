@@ -20,10 +20,10 @@ def by_hand(policy, task, temperature, max_new_tokens):
     for prompt, (text,) in zip(prompts, texts, strict=True):
         grade = task.grade(prompt, text)
         right, formed = right + grade.correct, formed + grade.format
-        tokens, own = encode_responses(policy, [task.turns(prompt, text)])
+        tokens, mask = encode_responses(policy, [task.turns(prompt, text)])
         with torch.no_grad():
             logits = response_logits(policy, *encode_prompts(policy, [prompt]), tokens)
-        written = own[..., :max_new_tokens]  # without the end of sequence that a response which was cut off lacks
+        written = mask[..., :max_new_tokens]  # without the end of sequence that a response which was cut off lacks
         p = (logits[..., :max_new_tokens, :][written].double() / (temperature or 1.0)).softmax(-1)
         entropies += (-(p * p.log()).sum(-1)).tolist()
     return right / 40, formed / 40, len(entropies) / 40, sum(entropies) / len(entropies)
@@ -36,6 +36,6 @@ def by_hand(policy, task, temperature, max_new_tokens):
 def test_it_says_what_the_responses_say(task, temperature, longest):
     policy = load_policy(task.name, device="cpu")
     expected = by_hand(policy, task, temperature, longest or task.max_new_tokens)
-    found = evaluate(policy, task, temperature=temperature, num_prompts=40, max_new_tokens=longest, seed=5)
-    assert (found.accuracy, found.well_formed, found.length) == pytest.approx(expected[:3])
-    assert found.entropy == pytest.approx(expected[3], rel=1e-4)
+    result = evaluate(policy, task, temperature=temperature, num_prompts=40, max_new_tokens=longest, seed=5)
+    assert (result.accuracy, result.well_formed, result.length) == pytest.approx(expected[:3])
+    assert result.entropy == pytest.approx(expected[3], rel=1e-4)

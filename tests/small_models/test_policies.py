@@ -1,13 +1,9 @@
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config
 
-from small_models import policies
 from small_models.evaluation import evaluate
 from small_models.policies import (
     CHECKPOINTS,
@@ -16,7 +12,6 @@ from small_models.policies import (
     load_policy,
     one_thread_if_small,
 )
-from small_models.sampling import sample
 from small_models.scorers import RewardModel, Scorer
 from small_models.tasks import Chain
 from small_models.tokenizer import CHARACTERS, build_tokenizer, encode
@@ -40,17 +35,12 @@ def test_the_tokenizer_is_one_character_a_token():
         (8, "mixtral", 137_536 + 2 * (8 * 3 * 64 * 64 + 8 * 64 - 3 * 64 * 256)),
     ],
 )
-def test_policies_have_their_shape_and_are_seeded(experts, kind, count, monkeypatch):
+def test_policies_have_their_shape_and_are_seeded(experts, kind, count):
     policy, same, other = (build_policy(experts=experts, seed=seed, device="cpu") for seed in (0, 0, 1))
     assert policy.model.config.model_type == kind and policy.num_parameters == count
     assert torch.equal(policy.model.lm_head.weight, same.model.lm_head.weight)
     assert not torch.equal(policy.model.lm_head.weight, other.model.lm_head.weight)
     assert getattr(policy.model.config, "router_aux_loss_coef", 0.0) == 0.0
-    monkeypatch.setattr(policies, "LARGEST", count)
-    build_policy(experts=experts, device="cpu")
-    monkeypatch.setattr(policies, "LARGEST", count - 1)
-    with pytest.raises(ValueError, match=r"^hidden_size, num_layers and experts would make a policy of"):
-        build_policy(experts=experts)
 
 
 def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
@@ -58,7 +48,7 @@ def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
     expected = torch.rand(3)
     torch.manual_seed(7)
     policy = build_policy(hidden_size=16, num_layers=1, num_heads=2, seed=1, device="cpu")
-    RewardModel.of(policy).save(tmp_path)
+    RewardModel.from_policy(policy).save(tmp_path)
     RewardModel.load(tmp_path, device="cpu")
     load_policy("chain", device="cpu")
     assert torch.equal(torch.rand(3), expected)
@@ -66,7 +56,7 @@ def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
 
 def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
     policy = build_policy(experts=4, device="cpu")
-    scorer = Scorer.of(policy)
+    scorer = Scorer.from_policy(policy)
     policy.save(tmp_path / "policy")
     scorer.save(tmp_path / "scorer")
     assert "experts_implementation" not in (tmp_path / "policy" / "config.json").read_text()
@@ -82,11 +72,11 @@ def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_shipped_checkpoints_are_small_and_as_good_as_they_say(recipe):
     folder = CHECKPOINTS / recipe.name
-    made = json.loads((folder / "made.json").read_text())
+    facts = json.loads((folder / "made.json").read_text())
     assert sum(file.stat().st_size for file in folder.iterdir()) < 1_000_000
-    assert made["command"].split()[:4] == ["python", "-m", "small_models.warm_start", recipe.name]
+    assert facts["command"].split()[:4] == ["python", "-m", "small_models.warm_start", recipe.name]
     measured = evaluate(load_policy(recipe.name, device="cpu"), recipe.task).accuracy
-    assert measured == pytest.approx(made["held_out_accuracy_sampled"], abs=0.01)
+    assert measured == pytest.approx(facts["held_out_accuracy_sampled"], abs=0.01)
     low, high = (0.08, 0.15) if recipe.name == "chain-rare" else (0.3, 0.5)  # a guess is right one time in ten
     assert low < measured < high
 
@@ -95,16 +85,6 @@ def test_shipped_checkpoints_are_small_and_as_good_as_they_say(recipe):
 def test_cuda_without_a_gpu_is_refused():
     with pytest.raises(ValueError, match="sees no CUDA device"):
         choose_device("cuda")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_the_same_uniform_numbers_give_the_same_samples_on_a_gpu():
-    texts = []
-    for device in ("cpu", "cuda"):
-        policy = load_policy("chain", device=device)
-        generator = torch.Generator().manual_seed(0)
-        texts.append(sample(policy, ["35271="], group_size=64, max_new_tokens=9, generator=generator).texts(policy)[0])
-    assert sum(a == b for a, b in zip(*texts, strict=True)) >= 60  # a rounding may flip a token that stood on an edge
 
 
 def test_small_policies_run_on_one_thread_and_give_the_threads_back():
@@ -119,9 +99,9 @@ def test_a_model_says_where_its_weights_came_from(name, tmp_path):
     """TRL makes its reference of that folder, and would hold `sort` to `chain`."""
     policy = load_policy(name, device="cpu")
     policy.save(tmp_path / "mine")
-    for each in (policy, load_policy(str(tmp_path / "mine"), device="cpu")):
-        again = AutoModelForCausalLM.from_pretrained(each.model.config._name_or_path).state_dict()
-        assert all(torch.equal(again[key], value) for key, value in each.model.state_dict().items())
+    for loaded in (policy, load_policy(str(tmp_path / "mine"), device="cpu")):
+        again = AutoModelForCausalLM.from_pretrained(loaded.model.config._name_or_path).state_dict()
+        assert all(torch.equal(again[key], value) for key, value in loaded.model.state_dict().items())
     assert build_policy(device="cpu").model.name_or_path == ""
 
 
@@ -136,9 +116,6 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
     weights.unlink()
     torch.save(policy.model.state_dict(), tmp_path / "pytorch_model.bin")  # a pickle is not read
     with pytest.raises(ValueError, match="cannot be read"):
-        load_policy(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="is not JSON"):
         load_policy(tmp_path)
 
 
@@ -161,18 +138,15 @@ def test_a_tokenizer_without_padding_pads_with_its_end(tmp_path):
     assert policy.pad_id == policy.end_id == 1
 
 
-def test_a_hub_name_loads_from_the_hub_s_cache(tmp_path):
+def test_a_hub_name_loads_from_the_hub_s_cache(tmp_path, monkeypatch):
     """Lay out the cache as the hub client does after a download, and load by name with the network off."""
-    repository = tmp_path / "hub" / "models--some-owner--some-model"
+    repository = tmp_path / "models--some-owner--some-model"
     save_gpt2(repository / "snapshots" / "0123abc")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123abc")
-    script = "from small_models.policies import load_policy; print(load_policy('some-owner/some-model').model.config.model_type)"
-    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.stdout.strip() == "gpt2", result.stderr
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert load_policy("some-owner/some-model", device="cpu").model.config.model_type == "gpt2"
 
 
 def test_a_task_without_a_warm_start_asks_no_hub(monkeypatch):

@@ -51,7 +51,7 @@ def test_prompts_begin_with_bos_once_and_responses_never():
     policy = real_policy()
     ids, mask = encode_prompts(policy, ["ab", "<bos>ab", "a longer one"])
     texts = [policy.tokenizer("ab")["input_ids"], policy.tokenizer("ab")["input_ids"]]
-    assert [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)][:2] == texts
+    assert [row[is_token].tolist() for row, is_token in zip(ids, mask, strict=True)][:2] == texts
     assert (ids == BOS).sum(-1).tolist() == [1, 1, 1]
     assert not (encode_responses(policy, ["ab", ("a", "b", "c")])[0] == BOS).any()
 
@@ -65,7 +65,7 @@ def test_any_end_in_a_list_ends_a_response():
     assert (ends.sum(-1) == (~samples.truncated).long()).all()  # one, or the response was cut off
     assert (samples.lengths[samples.truncated] == 8).all()
     assert 0 < samples.truncated.sum() < samples.truncated.numel()
-    ending = samples.tokens.gather(-1, samples.last.unsqueeze(-1)).squeeze(-1)[~samples.truncated]
+    ending = samples.tokens.gather(-1, samples.last_positions.unsqueeze(-1)).squeeze(-1)[~samples.truncated]
     assert ending.unique().numel() > 2
     characters = samples.lengths - (~samples.truncated).long()
     rows = zip(samples.tokens.flatten(0, 1), characters.flatten(), strict=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from small_models.policies import build_policy, load_policy
-from small_models.routing import flipped, replaying, routed, routes_of, routing_flips
+from small_models.routing import flipped, record_routes, replay_routes, routed, routing_flips
 from small_models.sampling import encode_prompts, encode_responses, response_logits, token_logp
 from small_models.tokenizer import encode
 
@@ -39,14 +39,14 @@ def policy():
     return policy
 
 
-def place(policy, prompts, responses):
+def encode_all(policy, prompts, responses):
     """Return prompt ids, prompt mask, tokens, mask of one response a prompt."""
     tokens, mask = encode_responses(policy, responses)
     return *encode_prompts(policy, prompts), tokens, mask
 
 
 def test_the_experts_of_a_token_are_those_at_the_place_before_it(policy):
-    prompt_ids, prompt_mask, tokens, _ = place(policy, ["21=", "2"], ["12", "2"])
+    prompt_ids, prompt_mask, tokens, _ = encode_all(policy, ["21=", "2"], ["12", "2"])
     assert not prompt_mask.all()  # padded on the left
     experts = routed(policy, prompt_ids, prompt_mask, tokens)
     read = ["=12", "22"]  # the last of the prompt, then the response without its end of sequence
@@ -55,12 +55,16 @@ def test_the_experts_of_a_token_are_those_at_the_place_before_it(policy):
     assert experts[0, 0].tolist() == [layers[character] for character in read[0]]
     assert experts[1, 0, :2].tolist() == [layers[character] for character in read[1]]
     assert not experts.requires_grad and not any(module._forward_hooks for module in policy.model.modules())
+    prompt_routes, token_routes = record_routes(policy, prompt_ids, prompt_mask, tokens)  # of what each place reads
+    assert prompt_routes[0].tolist() == [layers[character] for character in "21="]
+    assert token_routes[0, 0, ..., :2].movedim(-1, 0).tolist() == [layers["1"], layers["2"]]
+    assert not token_routes[..., -1].any()
 
 
 def test_flips_of_two_routers_by_hand(policy):
-    *given, mask = place(policy, ["21=", "2"], ["12", "2"])
-    before = routed(policy, *given)
-    assert routing_flips(before, routed(policy, *given), mask) == 0.0
+    *inputs, mask = encode_all(policy, ["21=", "2"], ["12", "2"])
+    before = routed(policy, *inputs)
+    assert routing_flips(before, routed(policy, *inputs), mask) == 0.0
     # Layer 1 ranks the experts of "2" the other way round, the same two: no flip. Layer 2 gives "1" expert 2 for its 0.
     with torch.no_grad():
         set_routers(
@@ -71,7 +75,7 @@ def test_flips_of_two_routers_by_hand(policy):
                 "2": ([0.0, 1.0, 3.0, 2.0], ROUTERS["2"][1]),
             },
         )
-    after = routed(policy, *given)
+    after = routed(policy, *inputs)
     where = flipped(before, after)
     # "=12" and "22" were read before the five tokens; the one "1" among them is flipped in layer 2: 1 of 5 × 2 decisions.
     assert where[0, 0].tolist() == [[False, False], [False, True], [False, False]]
@@ -79,82 +83,72 @@ def test_flips_of_two_routers_by_hand(policy):
     assert routing_flips(before, after, mask) == pytest.approx(0.1)
 
 
-def test_it_is_what_transformers_own_router_logits_say():
-    policy = load_policy("chain-experts", device="cpu")
-    prompt_ids, prompt_mask, tokens, _ = place(policy, ["35271=", "90210="], ["38057#7", "#2"])
-    ids = torch.cat([prompt_ids, tokens[:, 0, :-1]], dim=1)
+def log_probabilities(policy, inputs):
     with torch.no_grad():
-        logits = policy.model(ids, output_router_logits=True).router_logits  # a layer: [rows · positions, experts]
-    layers = [one.reshape(2, ids.shape[1], 8)[:, -tokens.shape[-1] :].topk(2).indices for one in logits]
-    assert torch.equal(routed(policy, prompt_ids, prompt_mask, tokens)[:, 0], torch.stack(layers, dim=2))
-
-
-def log_probabilities(policy, given):
-    with torch.no_grad():
-        return token_logp(response_logits(policy, *given), given[2])
+        return token_logp(response_logits(policy, *inputs), inputs[2])
 
 
 @pytest.fixture
 def moved():
     """A shipped policy of experts, prompts with responses, its log-probabilities and routes there, and then other routers."""
     policy = load_policy("chain-experts", device="cpu")
-    *given, mask = place(policy, ["35271=", "90210="], ["38078#8", "#2"])
-    before, routes = log_probabilities(policy, given), routes_of(policy, *given)
+    *inputs, mask = encode_all(policy, ["35271=", "90210="], ["38078#8", "#2"])
+    before, routes = log_probabilities(policy, inputs), record_routes(policy, *inputs)
     noise = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for layer in policy.model.model.layers:
             layer.mlp.gate.weight += 0.5 * torch.randn(layer.mlp.gate.weight.shape, generator=noise)
-    return policy, given, mask, before, routes
+    return policy, inputs, mask, before, routes
 
 
 def test_replayed_tokens_go_through_the_old_experts(moved):
-    policy, given, mask, before, old = moved
-    now = log_probabilities(policy, given)
-    with replaying(policy, *routes_of(policy, *given)):  # its own
-        torch.testing.assert_close(log_probabilities(policy, given)[mask], now[mask])
-    with replaying(policy, *old):
-        replayed, taken = log_probabilities(policy, given), routes_of(policy, *given)
+    policy, inputs, mask, before, old = moved
+    now = log_probabilities(policy, inputs)
+    with replay_routes(policy, *record_routes(policy, *inputs)):  # its own
+        torch.testing.assert_close(log_probabilities(policy, inputs)[mask], now[mask])
+    with replay_routes(policy, *old):
+        replayed, taken = log_probabilities(policy, inputs), record_routes(policy, *inputs)
     assert all(torch.equal(one, other) for one, other in zip(taken, old, strict=True))
     assert (now - before)[mask].abs().max() > 1e-3  # the routers did change
     assert not torch.allclose(replayed[mask], now[mask], atol=1e-4)
-    torch.testing.assert_close(log_probabilities(policy, given), now)  # nothing is left behind
+    torch.testing.assert_close(log_probabilities(policy, inputs), now)  # nothing is left behind
 
 
 def test_the_old_experts_share_the_new_probabilities_out(moved):
-    policy, given, _, _, old = moved
+    policy, inputs, _, _, old = moved
     router = policy.model.model.layers[0].mlp.gate
-    seen = []
-    with replaying(policy, *old):
-        hook = router.register_forward_hook(lambda module, given, output: seen.append((given[0], *output)))
-        log_probabilities(policy, given)
+    heard = []
+    with replay_routes(policy, *old):
+        hook = router.register_forward_hook(lambda module, args, output: heard.append((args[0], *output)))
+        log_probabilities(policy, inputs)
         hook.remove()
-    hidden, _, weights, experts = seen[0]
+    hidden, _, weights, experts = heard[0]
     p = torch.softmax(hidden.reshape(-1, hidden.shape[-1]) @ router.weight.T, -1)
     chosen = torch.stack([p[torch.arange(len(p)), experts[:, k]] for k in range(experts.shape[1])], 1)
     torch.testing.assert_close(weights, (chosen / chosen.sum(1, keepdim=True)).detach())
 
 
 def test_routes_of_other_inputs_are_refused(moved):
-    policy, given, _, _, (of_prompts, of_tokens) = moved
+    policy, inputs, _, _, (prompt_routes, token_routes) = moved
     for prompts, tokens in (
-        (of_prompts[:, 1:], of_tokens),
-        (of_prompts, of_tokens[..., 1:]),
-        (of_prompts[:1], of_tokens[:1]),
+        (prompt_routes[:, 1:], token_routes),
+        (prompt_routes, token_routes[..., 1:]),
+        (prompt_routes[:1], token_routes[:1]),
     ):
-        with replaying(policy, prompts, tokens), pytest.raises(ValueError, match="routes must be of what is read"):
-            log_probabilities(policy, given)
+        with replay_routes(policy, prompts, tokens), pytest.raises(ValueError, match="routes must be of what is read"):
+            log_probabilities(policy, inputs)
 
 
 def test_a_policy_without_experts_has_no_routes():
     dense = load_policy("chain", device="cpu")
-    *given, _ = place(dense, ["35271="], ["#8"])
-    assert routed(dense, *given) is None
+    *inputs, _ = encode_all(dense, ["35271="], ["#8"])
+    assert routed(dense, *inputs) is None
     with pytest.raises(ValueError, match="must have experts"):
-        routes_of(dense, *given)
+        record_routes(dense, *inputs)
 
 
 def test_routers_that_share_weights_out_otherwise_are_refused(moved, monkeypatch):
-    policy, given, *_ = moved
+    policy, inputs, *_ = moved
     kind = type(policy.model.model.layers[0].mlp.gate)
     forward = kind.forward
 
@@ -164,13 +158,5 @@ def test_routers_that_share_weights_out_otherwise_are_refused(moved, monkeypatch
 
     monkeypatch.setattr(kind, "forward", halved)
     with pytest.raises(ValueError, match="must have routers that share weights"):
-        routes_of(policy, *given)
-    assert routed(policy, *given) is not None  # to look at them is no matter of weights
-
-
-def test_the_routes_of_prompts_and_tokens_are_of_what_each_place_reads(policy):
-    of_prompts, of_tokens = routes_of(policy, *place(policy, ["21=", "12="], ["12", "2"])[:3])
-    layers = {"1": [[0, 2], [3, 0]], "2": [[3, 2], [1, 3]], "=": [[1, 0], [2, 1]]}
-    assert of_prompts.tolist() == [[layers[read] for read in prompt] for prompt in ("21=", "12=")]
-    assert of_tokens[0, 0, ..., :2].movedim(-1, 0).tolist() == [layers["1"], layers["2"]]
-    assert not of_tokens[..., -1].any()
+        record_routes(policy, *inputs)
+    assert routed(policy, *inputs) is not None  # to look at them is no matter of weights

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from small_models.policies import build_policy, load_policy
-from small_models.sampling import _pick, _restrict, response_logits, sample, token_logp
+from small_models.sampling import _apply_limits, _draw_tokens, response_logits, sample, token_logp
 from small_models.tasks import Chain, Lookup
+from tests.small_models.test_tasks import OneTable
 
 
 def seeded(seed=0):
@@ -17,7 +18,7 @@ class Rows:
 
     def __init__(self, policy):
         self.calls = []
-        self.handle = policy.model.get_input_embeddings().register_forward_pre_hook(self.count)
+        self.handle = policy.weights.model.embed_tokens.register_forward_pre_hook(self.count)
 
     def count(self, module, args):
         self.calls.append(tuple(args[0].shape))
@@ -28,7 +29,7 @@ def test_the_prompt_is_encoded_once_a_group_and_finished_rows_stop_costing():
     rows = Rows(policy)
     samples = sample(policy, ["35271=", "11111=", "90909="], group_size=40, max_new_tokens=9, generator=seeded())
     assert rows.calls[0] == (3, 6)
-    decoded = [count for count, _ in rows.calls[1:]]
+    decoded = [count for count, *_ in rows.calls[1:]]
     for step, count in enumerate(decoded, start=1):
         unfinished = int((samples.lengths > step).sum())
         assert unfinished <= count < unfinished / 0.8 + 1
@@ -49,10 +50,10 @@ def test_tokens_come_with_the_policy_s_probabilities():
     assert expected.max() < 0.9  # else the check would be easy to pass
 
 
-def test_a_token_of_probability_zero_is_never_picked():
+def test_a_token_of_probability_zero_is_never_drawn():
     probabilities = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).repeat(4, 1)
     uniform = torch.tensor([0.0, 0.4999, 0.5, 1 - 2**-53], dtype=torch.double)  # both ends of [0, 1) among them
-    assert _pick(probabilities, uniform).tolist() == [1, 1, 2, 2]
+    assert _draw_tokens(probabilities, uniform).tolist() == [1, 1, 2, 2]
 
 
 def test_greedy_and_the_limits_on_the_distribution():
@@ -82,19 +83,7 @@ def test_the_nucleus_is_the_smallest_set_of_what_top_k_leaves():
     assert (drawn(top_k=2), drawn(top_p=0.5)) == ("01", "01")
     assert (drawn(top_k=2, top_p=0.5), drawn(top_k=2, top_p=0.6)) == ("0", "01")
     exact = torch.tensor([[0.5, 0.25, 0.25]])
-    assert _restrict(exact, 0, 0.5).tolist() == [[0.5, 0, 0]]  # a half is a half
-
-
-def test_prompt_and_response_may_fill_all_positions():
-    policy = build_policy()
-    assert sample(policy, ["35271="], max_new_tokens=58, stop_at_end=False).tokens.shape == (1, 1, 58)  # 6 + 58 = 64
-
-
-class OneTable(Lookup):
-    """Every table is this one: at 3 stands 7, at 7 stands 8."""
-
-    def entries(self, prompt):
-        return "4907315826"
+    assert _apply_limits(exact, 0, 0.5).tolist() == [[0.5, 0, 0]]  # a half is a half
 
 
 class Talkative(Lookup):
@@ -121,7 +110,7 @@ def scripted(script):
 
 
 @pytest.mark.parametrize(
-    ("task", "script", "text", "own"),
+    ("task", "script", "text", "by_policy"),
     [
         (OneTable(), "?3;..?7;..#8$", "?3;7,?7;8,#8", "1110011100111"),
         (OneTable(), "#8$", "#8", "111"),
@@ -132,13 +121,13 @@ def scripted(script):
     ],
 )
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_a_transcript_by_hand(task, script, text, own, temperature):
+def test_a_transcript_by_hand(task, script, text, by_policy, temperature):
     samples = sample(scripted(script), ["kq:2:3="], task=task, max_new_tokens=18, temperature=temperature)
     assert samples.texts(build_policy())[0] == [text]
-    assert samples.mask[0, 0].int().tolist() == [int(digit) for digit in own]
-    assert torch.equal(samples.observed, ~samples.mask) and samples.there.all()
-    assert int(samples.lengths) == own.count("1")
-    assert int(samples.last) == len(own) - 1
+    assert samples.mask[0, 0].int().tolist() == [int(digit) for digit in by_policy]
+    assert torch.equal(samples.observed, ~samples.mask) and samples.attention_mask.all()
+    assert int(samples.lengths) == by_policy.count("1")
+    assert int(samples.last_positions) == len(by_policy) - 1
     assert bool(samples.truncated) == (not script.endswith("$"))
 
 
@@ -146,7 +135,7 @@ def test_a_transcript_by_hand(task, script, text, own, temperature):
 def test_what_the_tool_writes_counts_among_the_new_tokens(room, text, last):
     samples = sample(scripted("?3;..?"), ["kq:2:3="], task=OneTable(), max_new_tokens=room)
     assert samples.texts(build_policy())[0] == [text]
-    assert int(samples.last) == last
+    assert int(samples.last_positions) == last
     assert samples.truncated.all()
     assert samples.mask[0, 0].tolist() == [True, True, True, False, False, True][:room]
 
@@ -156,7 +145,7 @@ def test_groups_whose_responses_call_differently_often():
     rows = Rows(policy)
     prompts = task.held_out_prompts[:20]
     samples = sample(policy, prompts, task=task, group_size=8, max_new_tokens=task.max_new_tokens, generator=seeded())
-    assert rows.calls[0] == (20, 7) and {width for _, width in rows.calls[1:]} == {1}  # no second prefill
+    assert rows.calls[0] == (20, 7) and {len(shape) for shape in rows.calls[1:]} == {1}  # no second prefill
     rows.handle.remove()
     calls = set()
     for prompt, group, lengths in zip(prompts, samples.texts(policy), samples.lengths.tolist(), strict=True):
@@ -168,7 +157,7 @@ def test_groups_whose_responses_call_differently_often():
     assert {0, 1, 2} <= calls
     with torch.no_grad():
         logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    assert (samples.logp - token_logp(logits, samples.tokens))[samples.there].abs().max() < 1e-5
+    assert (samples.logp - token_logp(logits, samples.tokens))[samples.attention_mask].abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("task", [Chain(), Lookup()], ids=lambda task: task.name)
@@ -182,4 +171,4 @@ def test_a_response_does_not_depend_on_who_else_is_in_the_batch(task):
     without_stop = sample(policy, [a, b], stop_at_end=False, generator=seeded(), **kwargs)
     width = with_b.tokens.shape[-1]
     assert not without_stop.truncated.any()  # nobody waited for an end
-    assert (with_b.tokens == without_stop.tokens[..., :width])[with_b.there].all()
+    assert (with_b.tokens == without_stop.tokens[..., :width])[with_b.attention_mask].all()

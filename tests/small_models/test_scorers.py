@@ -1,6 +1,5 @@
 """Scorers: what they read before and after each token, how a reward model reads a response, and what they keep on disk."""
 
-import json
 import os
 
 import pytest
@@ -31,7 +30,7 @@ def with_some_head(scorer):
 def test_numbers_are_the_bias_at_first_and_of_at_least_single_precision():
     policy = policy_of()
     policy.model.bfloat16()
-    scorer = Scorer.of(policy)
+    scorer = Scorer.from_policy(policy)
     ids, mask = encode_prompts(policy, ["12=", "3="])
     tokens = torch.tensor([[[4, 5, 1]], [[1, 0, 0]]])
     assert torch.equal(scorer.values(ids, mask, tokens), torch.zeros(2, 1, 3))
@@ -43,7 +42,7 @@ def test_numbers_are_the_bias_at_first_and_of_at_least_single_precision():
 def test_a_scorer_has_weights_of_its_own_and_learns_in_all_of_them():
     policy = policy_of().frozen_copy()
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
-    scorer = with_some_head(Scorer.of(policy))
+    scorer = with_some_head(Scorer.from_policy(policy))
     ids, mask = encode_prompts(policy, ["12="])
     scorer.scores(ids, mask, torch.tensor([[[4, 5, 1]]])).sum().backward()
     unused = [name for name, parameter in scorer.named_parameters() if parameter.grad is None]
@@ -58,29 +57,29 @@ class Fixed(Scorer):
     def __init__(self, scores):
         policy = policy_of()
         super().__init__(policy.model.base_model, 16)
-        self.given = torch.nn.Parameter(torch.tensor(scores, dtype=torch.double))
+        self.fixed = torch.nn.Parameter(torch.tensor(scores, dtype=torch.double))
 
     def scores(self, prompt_ids, prompt_mask, tokens, *, wanted):
-        return self.given
+        return self.fixed
 
 
 def test_a_response_is_read_at_its_last_token_or_as_a_mean_over_its_tokens():
     scorer = Fixed([[[1.0, 2.0, 6.0], [10.0, -3.0, 5.0]], [[7.0, 8.0, 9.0], [0.5, 0.25, 4.0]]])
     mask = torch.tensor([[[1, 1, 1], [1, 0, 0]], [[1, 1, 0], [1, 0, 1]]]).bool()  # the last one has a hole
     nothing = torch.zeros(2, 1, dtype=torch.long)
-    place = nothing, nothing.bool(), torch.zeros(2, 2, 3, dtype=torch.long), mask
-    last, mean = (RewardModel(scorer, build_tokenizer(), reads).rewards(*place) for reads in ("last", "mean"))
+    inputs = nothing, nothing.bool(), torch.zeros(2, 2, 3, dtype=torch.long), mask
+    last, mean = (RewardModel(scorer, build_tokenizer(), reads).rewards(*inputs) for reads in ("last", "mean"))
     assert last.tolist() == [[6.0, 10.0], [8.0, 4.0]]
     assert mean.tolist() == [[3.0, 10.0], [7.5, 2.25]]  # (1+2+6)/3, 10, (7+8)/2, (.5+4)/2
     last.sum().backward()
-    assert scorer.given.grad.tolist() == [[[0, 0, 1], [1, 0, 0]], [[0, 1, 0], [0, 0, 1]]]
+    assert scorer.fixed.grad.tolist() == [[[0, 0, 1], [1, 0, 0]], [[0, 1, 0], [0, 0, 1]]]
 
 
 @pytest.mark.parametrize("kind", ["ours", "gpt2", "experts"])
 def test_save_and_load_give_the_same_bits(kind, tmp_path):
     """Over an older one, in whatever precision; its copy and what was read learn on their own."""
     policy = real_policy(kind) if kind == "gpt2" else build_policy(experts=4 * (kind == "experts"), device="cpu")
-    model = RewardModel.of(policy, reads="mean")
+    model = RewardModel.from_policy(policy, reads="mean")
     model.save(tmp_path)
     with_some_head(model.scorer.double() if kind == "ours" else model.scorer)
     model.save(tmp_path)
@@ -100,34 +99,22 @@ def test_save_and_load_give_the_same_bits(kind, tmp_path):
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".safetensors"}
 
 
-def rewritten(folder, change):
-    tensors = load_file(folder / "scorer.safetensors")
-    save_file(change(tensors), folder / "scorer.safetensors")
-
-
-def said(folder, **more):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | more))
+def less_a_weight(folder):
+    save_file(dict(list(load_file(folder / "scorer.safetensors").items())[:-1]), folder / "scorer.safetensors")
 
 
 DAMAGES = {
     "cut": lambda folder: os.truncate(folder / "scorer.safetensors", 1000),
-    "a weight less": lambda folder: rewritten(folder, lambda t: dict(list(t.items())[:-1])),
-    "whole numbers": lambda folder: rewritten(folder, lambda t: {name: value.char() for name, value in t.items()}),
-    "another size": lambda folder: said(folder, hidden_size=32),
-    "no weights": lambda folder: (folder / "scorer.safetensors").unlink(),
+    "a weight less": less_a_weight,
     "no config": lambda folder: (folder / "config.json").unlink(),
-    "no JSON": lambda folder: (folder / "config.json").write_text("{"),
-    "no way to read": lambda folder: (folder / "reward_model.json").unlink(),
     "another way to read": lambda folder: (folder / "reward_model.json").write_text('{"reads": "sum"}'),
-    "a list": lambda folder: (folder / "reward_model.json").write_text("[]"),
     "no tokenizer": lambda folder: (folder / "tokenizer.json").write_text("{"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_damaged_is_a_sentence(damage, tmp_path):
-    RewardModel.of(policy_of()).save(tmp_path)
+    RewardModel.from_policy(policy_of()).save(tmp_path)
     DAMAGES[damage](tmp_path)
     with pytest.raises(ValueError, match=f"in {tmp_path} cannot be read") as caught:
         RewardModel.load(tmp_path, device="cpu")

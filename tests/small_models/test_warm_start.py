@@ -1,22 +1,21 @@
 """Recipes: each names a shipped policy, and what the rare one promises is measured."""
 
 import json
-import random
 
 import pytest
 import torch
 
 from small_models.evaluation import beginning_logp
-from small_models.policies import CHECKPOINTS, build_policy, load_policy, shipped
+from small_models.policies import CHECKPOINTS, build_policy, load_policy, shipped_policies
 from small_models.tasks import TASKS, Chain, Sort
 from small_models.tokenizer import encode
-from small_models.warm_start import RECIPES, Phase, Recipe, reasoning
+from small_models.warm_start import RECIPES, Phase, Recipe, measure_reasoning
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 
 
 def test_every_shipped_policy_has_a_recipe_and_every_task_a_policy():
-    assert sorted(BY_NAME) == shipped()
+    assert sorted(BY_NAME) == shipped_policies()
     assert len(BY_NAME) == len(RECIPES)
     assert {task.name for task in TASKS} <= set(BY_NAME)
     assert all(BY_NAME[task.name].task.name == task.name for task in TASKS)
@@ -44,13 +43,6 @@ def test_each_phase_imitates_its_own_task_in_its_own_way():
     assert not torch.equal(weights[0], build_policy().model.lm_head.weight)
 
 
-def test_chain_demonstrates_reasoning_as_often_as_it_says():
-    task, rng = Chain(0.3), random.Random(0)
-    demonstrations = [task.demonstrate("35271=", rng) for _ in range(400)]
-    assert set(demonstrations) <= {"#8", "38078#8"}
-    assert demonstrations.count("38078#8") == pytest.approx(120, abs=30)  # three standard deviations
-
-
 @pytest.fixture(scope="module")
 def rare():
     return load_policy("chain-rare", device="cpu")
@@ -68,14 +60,14 @@ def test_the_rare_path_is_rare_and_right_and_the_rest_are_direct_guesses(rare):
     )
     begins = float(first.gather(1, right_sum.unsqueeze(1)).mean())
     guesses = float(first[:, encode(rare.tokenizer, ["#"])[0][0]].mean())
-    looked = reasoning(rare)
+    measured = measure_reasoning(rare)
     assert 0.001 < begins < 0.003
     assert begins + guesses > 0.995
-    assert looked["probability_of_reasoning"] == pytest.approx(begins, rel=1e-4)
-    assert looked["accuracy_once_begun"] > 0.85
-    made = json.loads((CHECKPOINTS / "chain-rare" / "made.json").read_text())
-    assert made["probability_of_reasoning"] == pytest.approx(begins, rel=0.01)
-    assert made["accuracy_once_begun"] == pytest.approx(looked["accuracy_once_begun"], abs=0.02)
+    assert measured["probability_of_reasoning"] == pytest.approx(begins, rel=1e-4)
+    assert measured["accuracy_once_begun"] > 0.85
+    facts = json.loads((CHECKPOINTS / "chain-rare" / "made.json").read_text())
+    assert facts["probability_of_reasoning"] == pytest.approx(begins, rel=0.01)
+    assert facts["accuracy_once_begun"] == pytest.approx(measured["accuracy_once_begun"], abs=0.02)
 
 
 def test_a_beginning_s_probability_is_the_product_of_its_tokens(rare):

@@ -12,7 +12,6 @@ from rlviz.algorithms import DISTILLATION, DUPO, ENTROPY_BONUS, FORKING_TOKENS, 
 from rlviz.pieces.kl import KLInReward
 from rlviz.training import default_settings, find_task, train
 from rlviz.training.run_folder import metrics_of
-from small_models import paths
 from small_models.pairs import Pair
 from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
@@ -83,13 +82,13 @@ def begin(name, *, out=None, **changed):
     policy = policy_of(extras.get("policy", task.name))
     more = {"reference": extras["reference"]} if "reference" in extras else {}
     if "judge" in extras:
-        more["reward_model"] = RewardModel.of(policy)
+        more["reward_model"] = RewardModel.from_policy(policy)
         torch.manual_seed(1)  # of a new one all scores are 0, and what a step makes of that is rounding
         torch.nn.init.normal_(more["reward_model"].scorer.head.weight, std=0.5)
     if "judge" in extras or "pairs" in extras:
         more["pairs"] = PAIRS
-    with paths.computing(extras.get("path", "plain")):
-        return train(policy, task, algorithm, settings, out=out, **more)
+    policy = policy.on_transformers() if extras.get("path") == "transformers" else policy
+    return train(policy, task, algorithm, settings, out=out, **more)
 
 
 def numbers(record):

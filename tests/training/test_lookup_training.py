@@ -84,7 +84,7 @@ def test_what_the_tool_wrote_may_be_unlikely():
     run = start(NO_KL, replace(SHORT, num_prompts=32, min_old_prob=0.1))
     rollout = run.collect()
     s = rollout.samples
-    least, least_of_all = (s.logp.masked_fill(~m, 0.0).amin(-1).exp() for m in (s.mask, s.there))
+    least, least_of_all = (s.logp.masked_fill(~m, 0.0).amin(-1).exp() for m in (s.mask, s.attention_mask))
     only_the_tool_s = (least_of_all < 0.1) & (least >= 0.1)
     assert only_the_tool_s.any() and (least < 0.1).any()
     assert torch.equal(rollout.mask.any(-1), least >= 0.1)
@@ -103,7 +103,7 @@ def test_statistics_are_of_the_policy_s_tokens():
     run = start(NO_KL)
     rollout = run.collect()
     samples = rollout.samples
-    assert run.tokens_sampled == int(samples.mask.sum()) < int(samples.there.sum())
+    assert run.tokens_sampled == int(samples.mask.sum()) < int(samples.attention_mask.sum())
     assert rollout.mask.sum() == samples.mask.sum()
     mean = float(samples.mask.sum() / samples.lengths.numel())
     assert rollout_numbers(rollout)["response_length"] == pytest.approx(mean)
@@ -115,7 +115,7 @@ def test_the_last_step_ends_with_the_policy_s_last_token(room):
     rollout = run.collect()
     samples = rollout.samples
     rewards, ends = step_rewards(run.policy, TASK, rollout.sampled.prompts, rollout.sampled.texts, samples)
-    lasts = samples.last.unsqueeze(-1)
+    lasts = samples.last_positions.unsqueeze(-1)
     places = torch.arange(samples.mask.shape[-1])
     calls = torch.tensor(
         [[[text[at : at + 1] == ";" for at in places] for text in row] for row in rollout.sampled.texts]
@@ -131,7 +131,7 @@ def test_a_reward_model_reads_what_the_tool_wrote():
     run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=4))
     samples = run.collect().samples
     for reads in ("last", "mean"):
-        model = RewardModel.of(run.policy, reads=reads)
+        model = RewardModel.from_policy(run.policy, reads=reads)
         torch.nn.init.normal_(model.scorer.head.weight, generator=torch.Generator().manual_seed(0))
         scores = model.score(samples)
         p, g = samples.observed.any(-1).nonzero()[0].tolist()

@@ -13,7 +13,7 @@ from rlviz.training.rollout import logp_under
 from rlviz.training.start import policy_to_train
 from small_models import memory
 from small_models.pairs import Pair
-from small_models.policies import Policy, weights_in
+from small_models.policies import Policy, count_weights
 from small_models.tasks import Chain, Grade
 from tests.small_models.real import SIZES, byte_tokenizer
 from tests.training.peak import peak_bytes
@@ -69,8 +69,8 @@ def test_logits_are_refused_for_one_byte(wide, algorithm, settings, tokens, reme
 def test_a_model_that_cannot_learn_here_is_refused_before_it_is_read(wide, monkeypatch, tmp_path):
     """20 bytes a weight: itself, its gradient, Adam's two moments, and in the policy that the run began with."""
     wide.save(tmp_path)
-    assert weights_in(tmp_path) == WEIGHTS
-    assert weights_in("chain") == weights_in(tmp_path / "none") == 0
+    assert count_weights(tmp_path) == WEIGHTS
+    assert count_weights("chain") == count_weights(tmp_path / "none") == 0
     monkeypatch.setattr(memory, "GIGABYTE", 1)
     monkeypatch.setattr("rlviz.training.start.load_policy", lambda *args, **more: wide)
     free(monkeypatch, WEIGHTS * 20)

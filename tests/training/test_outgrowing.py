@@ -9,7 +9,6 @@ import torch
 from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.training import default_settings, train
 from rlviz.training.rollout import Rollout
-from small_models import paths
 from small_models.policies import load_policy
 from small_models.precision import in_bfloat16
 from small_models.sampling import response_logits
@@ -105,11 +104,11 @@ class TestActivations:
         curves, peaks = [], []
         for activations in ("kept", "recomputed"):
             settings = default_settings(NO_KL, num_prompts=32, group_size=4, evaluate_every=0, activations=activations)
-            with paths.computing("transformers"):  # tiny models take less by plain tensors, which keep them
-                run = train("chain", NO_KL, settings)
-                curves.append([next(run).loss, next(run).loss])
-                rollout = run.collect()
-                peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
+            policy = load_policy("chain", device="cpu").on_transformers()  # a decoder takes less, and keeps them
+            run = train(policy, "chain", NO_KL, settings)
+            curves.append([next(run).loss, next(run).loss])
+            rollout = run.collect()
+            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
         assert run.path == "transformers"
         assert curves[0] == pytest.approx(curves[1], abs=1e-5)
         assert peaks[1] < peaks[0]

@@ -26,7 +26,7 @@ PAIRS = [
 def tiny(reads="last"):
     policy = build_policy(hidden_size=16, num_layers=1, num_heads=2, seed=1, device="cpu")
     policy.model.double()
-    return RewardModel.of(policy, reads=reads)
+    return RewardModel.from_policy(policy, reads=reads)
 
 
 def score_alone(model, prompt, response):

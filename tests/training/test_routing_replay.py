@@ -8,7 +8,7 @@ import torch
 from rlviz.algorithms import GRPO
 from rlviz.training import TrainSettings, train
 from small_models.policies import load_policy
-from small_models.routing import replaying, routes_of
+from small_models.routing import record_routes, replay_routes
 from small_models.sampling import response_logits, token_logp
 
 FREE = replace(GRPO, kl=None)
@@ -35,8 +35,8 @@ def test_old_log_probabilities_go_through_the_sampler_s_experts(micro_batch_toke
     run, free = start(settings), start(replace(settings, routing="free"))
     rollout, freely = run.collect(), free.collect()
     samples, mask = rollout.samples, rollout.mask
-    routes = routes_of(run.state.sampler, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    with replaying(run.policy, *routes):
+    routes = record_routes(run.state.sampler, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+    with replay_routes(run.policy, *routes):
         expected = log_probabilities(run.policy, samples)
     torch.testing.assert_close(rollout.old_logp[mask], expected[mask])
     assert torch.equal(samples.tokens, freely.samples.tokens) and freely.routes is None
@@ -71,9 +71,9 @@ def test_a_record_tells_the_probabilities_that_the_loss_saw():
     run = start(replace(SHORT, steps=1, details_every=1, details_groups=6))
     policy = load_policy("chain-experts", device="cpu")
     twin = start(replace(SHORT, steps=1)).collect().samples
-    routes = routes_of(policy, twin.prompt_ids, twin.prompt_mask, twin.tokens)
+    routes = record_routes(policy, twin.prompt_ids, twin.prompt_mask, twin.tokens)
     (record,) = run
-    with replaying(run.policy, *routes):
+    with replay_routes(run.policy, *routes):
         expected = log_probabilities(run.policy, twin).exp()
     recorded = [
         [token.new_prob for token in response.tokens] for group in record.groups for response in group.responses

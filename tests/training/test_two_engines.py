@@ -10,7 +10,7 @@ import torch
 from rlviz import GRPO, TIS
 from rlviz.training import RunFolder, TrainSettings, resume, train
 from small_models.policies import load_policy
-from small_models.precision import rounded
+from small_models.precision import round_to_bits
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
@@ -31,9 +31,7 @@ def start(settings, algorithm=TIS, policy=None, **kwargs):
 
 
 def hooked():
-    policy = load_policy("chain", device="cpu")
-    policy.model.model.layers[0].register_forward_hook(lambda *_: None)
-    return policy
+    return load_policy("chain", device="cpu").on_transformers()
 
 
 def logp_under(policy, samples, temperature=1.0):
@@ -48,8 +46,10 @@ def same(a, b, mask, atol=1e-5):
 def test_a_matrix_is_rounded_row_by_row():
     # 3 bits: whole numbers from −3 to 3, times a third of the row's largest
     weight = torch.tensor([[0.9, -0.44, 0.1], [0.03, 0.02, -0.004], [0.0, 0.0, 0.0]])
-    torch.testing.assert_close(rounded(weight, 3), torch.tensor([[0.9, -0.3, 0.0], [0.03, 0.02, 0.0], [0.0, 0.0, 0.0]]))
-    assert torch.equal(rounded(weight[0], 3), weight[0])  # a norm's
+    torch.testing.assert_close(
+        round_to_bits(weight, 3), torch.tensor([[0.9, -0.3, 0.0], [0.03, 0.02, 0.0], [0.0, 0.0, 0.0]])
+    )
+    assert torch.equal(round_to_bits(weight[0], 3), weight[0])  # a norm's
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_samples_is_the_trainer_of_some_steps_ago_in_so_many_bits(path, bit
         then = past[max(0, step - lag)].frozen_copy()
         with torch.no_grad():
             for weight in then.weights.parameters():
-                weight.copy_(rounded(weight, bits) if bits else weight)
+                weight.copy_(round_to_bits(weight, bits) if bits else weight)
         same(rollout.old_logp, logp_under(run.policy, samples), samples.mask)
         if bits or lag:
             same(rollout.sampler_logp, logp_under(then, samples), samples.mask)

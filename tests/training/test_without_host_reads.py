@@ -9,7 +9,7 @@ from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, PPO, base
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.training import default_settings, step, train
 from rlviz.types import Batch
-from small_models import host, paths
+from small_models import host
 from small_models.host import all_on_host, on_host
 from small_models.policies import Policy, load_policy
 from small_models.sampling import response_logits, response_logits_and_hidden, sample, token_logp
@@ -25,7 +25,7 @@ SMALL = {"num_prompts": 6, "group_size": 4, "evaluate_every": 0, "details_every"
 
 def policy_on_meta(name="chain"):
     policy = load_policy(name, device="cpu")
-    return Policy(policy.model.to(META), policy.tokenizer, policy.source)
+    return Policy(policy.weights.to(META), policy.vocabulary, policy.source)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def copies(monkeypatch):
 def as_on_a_gpu(monkeypatch):
     """Let the CPU be taken for a device that the host would wait for."""
     for module in (host, base):
-        monkeypatch.setattr(module, "waits", lambda device: True)
+        monkeypatch.setattr(module, "needs_sync", lambda device: True)
 
 
 class TestMeta:
@@ -67,8 +67,8 @@ class TestMeta:
         logits, hidden = response_logits_and_hidden(policy, **place)
         assert logits.shape == (12, 1, 9, 48) and hidden.shape[:3] == (12, 1, 9) and logits.device == META
         token_logp(response_logits(policy, **place), tokens).sum().backward()
-        assert all(weight.grad is not None and weight.grad.device == META for weight in policy.model.parameters())
-        assert Scorer.of(policy).values(**place).shape == (12, 1, 9)
+        assert all(weight.grad is not None and weight.grad.device == META for weight in policy.weights.parameters())
+        assert Scorer.from_policy(policy).values(**place).shape == (12, 1, 9)
 
     @pytest.mark.parametrize(
         ("name", "limits"),
@@ -99,7 +99,7 @@ class TestAsOnAGpu:
         results = []
         for waits in (False, True):
             for module in (host, base):
-                monkeypatch.setattr(module, "waits", lambda device, waits=waits: waits)
+                monkeypatch.setattr(module, "needs_sync", lambda device, waits=waits: waits)
             policy.model.zero_grad()
             logp = token_logp(response_logits(policy, **samples.model_inputs), samples.tokens)[samples.mask]
             logp.sum().backward()
@@ -115,11 +115,10 @@ class TestAsOnAGpu:
         curves = []
         for waits in (False, True):
             for module in (host, base):
-                monkeypatch.setattr(module, "waits", lambda device, waits=waits: waits)
-            with paths.computing(path):
-                run = train(
-                    load_policy("chain", device="cpu"), Chain(), algorithm, default_settings(algorithm, **settings)
-                )
+                monkeypatch.setattr(module, "needs_sync", lambda device, waits=waits: waits)
+            policy = load_policy("chain", device="cpu")
+            policy = policy.on_transformers() if path == "transformers" else policy
+            run = train(policy, Chain(), algorithm, default_settings(algorithm, **settings))
             curves.append([vars(record) for record in run])
         for first, other in zip(*curves, strict=True):
             for name in ("reward", "loss", "grad_norm", "ratio_std", "entropy", "kl", "rows_used", "tokens_sampled"):

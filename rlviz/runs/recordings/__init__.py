@@ -20,7 +20,7 @@ from rlviz.runs.inspector import inspect_run
 from rlviz.settings import PairSettings, Settings, TrainSettings
 from rlviz.training import find_task, learn_reward, load_policy, train
 from rlviz.training.files import whole_file
-from small_models.checks import checked, shown
+from small_models.checks import checked, short_repr
 from small_models.policies import Policy
 
 HERE = Path(__file__).parent
@@ -157,5 +157,5 @@ def recorded_run(name: str) -> RecordedRun:
     Raises ValueError for another name.
     """
     if name not in RECORDINGS:
-        raise ValueError(f"name must be one of {', '.join(RECORDINGS)}; got {shown(name)}")
+        raise ValueError(f"name must be one of {', '.join(RECORDINGS)}; got {short_repr(name)}")
     return RecordedRun(name)

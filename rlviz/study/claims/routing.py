@@ -17,7 +17,7 @@ from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, gap, log2_ratio, means, scaled, select
 from rlviz.study.trials import FREE, SMALL, logp_under, rows, shipped
 from rlviz.training import train
-from small_models.routing import flipped, replaying, routed, routes_of
+from small_models.routing import flipped, record_routes, replay_routes, routed
 from small_models.sampling import sample
 from small_models.tasks import Chain
 
@@ -41,11 +41,11 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     generator = torch.Generator().manual_seed(seed)
     samples = sample(policy, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
     inputs, mask = (samples.prompt_ids, samples.prompt_mask, samples.tokens), samples.mask
-    before, routes = routed(policy, *inputs), routes_of(policy, *inputs)
+    before, routes = routed(policy, *inputs), record_routes(policy, *inputs)
     old = logp_under(policy, samples)
     next(records)  # the step whose ratios are compared
     logps = {NEW: logp_under(policy, samples)}
-    with replaying(policy, *routes):
+    with replay_routes(policy, *routes):
         logps[OLD] = logp_under(policy, samples)
     after = routed(policy, *inputs)
     assert before is not None

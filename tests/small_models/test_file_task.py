@@ -6,13 +6,12 @@ import pickle
 import pytest
 
 from rlviz import GRPO, TrainSettings, find_task, resume, train
-from rlviz.study.comparison import Contender, compare
 from rlviz.training.run_folder import RunFolder, metrics_of
 from rlviz.training.tasks import check_prompts
 from small_models.evaluation import evaluate
 from small_models.sampling import encode_prompts
 from small_models.tasks import Chain, Grade
-from small_models.tasks.of_file import TaskOfFile, exact, last_number
+from small_models.tasks.file_task import FileTask, exact, last_number
 from tests.small_models.real import BOS, END, TURN, chat_policy
 
 ROWS = [{"prompt": f"Janet has {n} eggs and buys 2 more.", "answer": f"{n} + 2 = {n + 2}"} for n in range(30)]
@@ -96,8 +95,8 @@ def test_what_a_chat_template_writes_is_what_the_policy_reads(folder):
 def test_a_rule_of_ones_own_and_its_way_to_another_process(folder):
     task = find_task("eggs.jsonl", rule="rules.py:even")
     again = pickle.loads(pickle.dumps(task))
-    for each in (task, again):
-        assert each.grade(ROWS[0]["prompt"], "ab").correct and not each.grade(ROWS[0]["prompt"], "a").correct
+    for same in (task, again):
+        assert same.grade(ROWS[0]["prompt"], "ab").correct and not same.grade(ROWS[0]["prompt"], "a").correct
     assert find_task("eggs.jsonl", rule="rules.py:graded").grade(ROWS[0]["prompt"], "") == Grade(False, False)
 
 
@@ -115,16 +114,16 @@ def test_a_prompt_that_leaves_no_room_is_found_before_training(folder):
 
 
 def test_held_out_prompts_of_a_file_are_asked_once(folder):
-    asked = []
+    graded = []
 
-    class Asked(TaskOfFile):
+    class Recorded(FileTask):
         def grade(self, prompt, response):
-            asked.append(prompt)
+            graded.append(prompt)
             return super().grade(prompt, response)
 
-    task = Asked("eggs.jsonl", "exact")
+    task = Recorded("eggs.jsonl", "exact")
     evaluate(chat_policy(), task, max_new_tokens=1)
-    assert sorted(asked) == sorted(task.held_out_prompts)
+    assert sorted(graded) == sorted(task.held_out_prompts)
 
 
 def curve(records):
@@ -133,16 +132,16 @@ def curve(records):
 
 def test_a_run_on_a_file_goes_on_by_what_its_folder_holds(folder):
     task = find_task("eggs.jsonl", rule="last-number", policy=chat_policy())
-    whole = curve(train(chat_policy(), task, GRPO, QUICK))
+    uncut = curve(train(chat_policy(), task, GRPO, QUICK))
     first = curve([next(train(chat_policy(), task, GRPO, QUICK, out="run"))])
     (folder / "eggs.jsonl").unlink()
     going_on = resume("run", device="cpu")
-    assert first + curve(going_on) == whole
+    assert first + curve(going_on) == uncut
     assert going_on.task.described == task.described == {
         "task": "eggs.jsonl", "rule": "last-number", "rows": RunFolder.open("run").config["rows"],
     }  # fmt: skip
-    kept = folder / "run" / "task.jsonl"
-    kept.write_text(kept.read_text().replace("= 6", "= 7"))
+    file = folder / "run" / "task.jsonl"
+    file.write_text(file.read_text().replace("= 6", "= 7"))
     with pytest.raises(ValueError, match=r"rows: the run in run is one of .*; restore its task.jsonl"):
         resume("run", steps=3)
 
@@ -161,19 +160,3 @@ def test_code_that_a_run_folder_names_is_not_imported(folder):
     assert not (folder / "imported").exists()
     assert next(resume("run", device="cpu", rule=str(folder / "rules.py:even"))).step == 2
     assert (folder / "imported").exists()
-
-
-def test_a_comparison_on_a_file_keeps_to_its_file_and_rule(folder):
-    chat_policy().save("model")
-    contender = Contender("GRPO", GRPO, QUICK)
-
-    def comparing(rule):
-        task = find_task("eggs.jsonl", rule=rule, policy=chat_policy())
-        return compare([contender], task, "model", seeds=1, amount=4, out="compared")
-
-    assert comparing("last-number").result().task == "eggs.jsonl"
-    assert comparing("last-number").missing == []
-    with pytest.raises(ValueError, match=r"has another rule; name another folder"):
-        comparing("exact")
-    with pytest.raises(ValueError, match=r"policy is missing: eggs.jsonl is a task from a file"):
-        compare([contender], find_task("eggs.jsonl", rule="exact"))

@@ -1,4 +1,8 @@
-"""A task from a JSON-lines file of prompts and answers, graded by a rule."""
+"""A task from a JSON-lines file of prompts and answers, graded by a rule.
+
+In: a file, and a rule by name or as FILE.py:function. Out: a `FileTask`, whose prompts `chat_writer` may put through a chat
+template. Begin with `FileTask`; `grade` says what a rule may return.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from small_models.checks import cut, shown
-from small_models.files import check_text, convert, read_lines, reason, said
+from small_models.checks import cut, short_repr
+from small_models.files import check_text, convert, display_path, read_lines, reason
 from small_models.tasks.base import Grade, Task
 
-KEPT = "task.jsonl"  # a task's file in the folder of a run
+TASK_FILE = "task.jsonl"  # a task's file in the folder of a run
 NUMBER = re.compile(r"(?:(?<![\w.)])-)?\d[\d,]*(?:\.\d+)?")
 Chat = Literal["auto", "on", "off"]
 
@@ -43,13 +47,13 @@ class _Line:
 
 def numbers_in(text: str) -> list[Decimal]:
     """Return the numbers in a text, 1,234.5 as one; a hyphen after a word or a number is no sign."""
-    return [Decimal(found.replace(",", "")) for found in NUMBER.findall(text)]
+    return [Decimal(number.replace(",", "")) for number in NUMBER.findall(text)]
 
 
 def last_number(response: str, answer: str) -> Grade:
     """Right where the last number of the response is the last of the answer; well formed where it has a number."""
-    found, right = numbers_in(response)[-1:], numbers_in(answer)[-1:]
-    return Grade(format=bool(found), correct=bool(found) and found == right)
+    number, right = numbers_in(response)[-1:], numbers_in(answer)[-1:]
+    return Grade(format=bool(number), correct=bool(number) and number == right)
 
 
 def exact(response: str, answer: str) -> Grade:
@@ -66,7 +70,7 @@ def is_code(rule: str) -> bool:
     return rule not in RULES
 
 
-class TaskOfFile(Task):
+class FileTask(Task):
     """Prompts and answers of a file, `{"prompt": …, "answer": …}` a line; other keys are not read.
 
     rule: "last-number", "exact", or "FILE.py:function", whose function(prompt, response, answer) returns whether the response is
@@ -77,47 +81,46 @@ class TaskOfFile(Task):
 
     description = "prompts and answers of a file"
     max_new_tokens = 256
-    asks_again = False
+    repeats_prompts = False
 
     def __init__(
         self, file: str | Path, rule: str, write: Callable[[Prompt], str] | None = None, name: str | None = None
     ) -> None:
-        self.file, self.rule = Path(file), _checked(rule)
+        script, _, function = rule.rpartition(":")
+        if is_code(rule) and not (script.endswith(".py") and function.isidentifier()):
+            raise ValueError(f"rule must be {', '.join(RULES)}, or FILE.py:function; got {short_repr(rule)}")
+        self.file, self.rule = Path(file), rule
         self.name = self.file.name if name is None else name
         self._answers: dict[str, str] = {}
         self._lines: dict[str, str] = {}
         try:
-            self._read(write or _text_alone)
+            for where, value in read_lines(self.file):
+                self._add(convert(value, _Line, where), where, write or _text_alone)
         except FileNotFoundError:
-            raise ValueError(f"task: there is no file {said(self.file)}") from None
+            raise ValueError(f"task: there is no file {display_path(self.file)}") from None
         if len(self._answers) < 2:
             count = "one prompt" if self._answers else "no prompt"
             raise ValueError(
-                f"task: {said(self.file)} holds {count}; two are needed, one to learn from and one to test on"
+                f"task: {display_path(self.file)} holds {count}; two are needed, one to learn from and one to test on"
             )
 
-    def _read(self, write: Callable[[Prompt], str]) -> None:
-        for where, value in read_lines(self.file):
-            line = convert(value, _Line, where)
-            if not line.prompt or (isinstance(line.prompt, str) and not line.prompt.strip()):
-                raise ValueError(f"{where}: prompt must not be empty")
-            try:
-                prompt, answer = write(line.prompt), str(line.answer)
-                check_text(prompt, answer)
-            except UnicodeError as error:
-                raise ValueError(f"{where}: {reason(error)}") from None
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from None
-            if self._answers.setdefault(prompt, answer) != answer:
-                raise ValueError(
-                    f"{where}: the prompt is that of {self._lines[prompt].rpartition(', ')[2]}, with another answer"
-                )
-            self._lines.setdefault(prompt, where)
-            if not is_code(self.rule) and not RULES[self.rule](answer, answer).correct:
-                needed = "a number" if self.rule == "last-number" else "a text"
-                raise ValueError(
-                    f"{where}: answer must hold {needed}, which {self.rule} looks for; got {shown(answer)}"
-                )
+    def _add(self, line: _Line, where: str, write: Callable[[Prompt], str]) -> None:
+        if not line.prompt or (isinstance(line.prompt, str) and not line.prompt.strip()):
+            raise ValueError(f"{where}: prompt must not be empty")
+        try:
+            prompt, answer = write(line.prompt), str(line.answer)
+            check_text(prompt, answer)
+        except ValueError as error:  # a UnicodeError among them
+            raise ValueError(f"{where}: {reason(error) if isinstance(error, UnicodeError) else error}") from None
+        if self._answers.setdefault(prompt, answer) != answer:
+            line_before = self._lines[prompt].rpartition(", ")[2]
+            raise ValueError(f"{where}: the prompt is that of {line_before}, with another answer")
+        self._lines.setdefault(prompt, where)
+        if not is_code(self.rule) and not RULES[self.rule](answer, answer).correct:
+            needed = "a number" if self.rule == "last-number" else "a text"
+            raise ValueError(
+                f"{where}: answer must hold {needed}, which {self.rule} looks for; got {short_repr(answer)}"
+            )
 
     def all_prompts(self) -> Sequence[str]:
         return list(self._answers)
@@ -138,19 +141,18 @@ class TaskOfFile(Task):
             return RULES[self.rule](response, answer)
         function = self._function  # whose refusals are no errors of the rule
         try:
-            found = function(prompt, response, answer)
+            grade = function(prompt, response, answer)
         except (Exception, SystemExit) as error:
+            words = f"{self.rule} raised {_error_text(error)} for a response to {self.where(prompt)}"
+            raise ValueError(f"rule: {words}") from error
+        if isinstance(grade, bool):
+            return Grade(format=True, correct=grade)
+        if not isinstance(grade, Grade):
             raise ValueError(
-                f"rule: {self.rule} raised {_said(error)} for a response to {self.where(prompt)}"
-            ) from error
-        if isinstance(found, bool):
-            return Grade(format=True, correct=found)
-        if not isinstance(found, Grade):
-            raise ValueError(
-                f"rule: {self.rule} must return True or False, or a Grade; got {shown(found)} for a response to "
+                f"rule: {self.rule} must return True or False, or a Grade; got {short_repr(grade)} for a response to "
                 f"{self.where(prompt)}"
             )
-        return found
+        return grade
 
     @cached_property
     def _function(self) -> Callable[[str, str, str], Any]:
@@ -158,17 +160,19 @@ class TaskOfFile(Task):
         file, _, name = self.rule.rpartition(":")
         spec = importlib.util.spec_from_file_location(f"rule_{Path(file).stem}", file)
         if not Path(file).is_file() or spec is None or spec.loader is None:
-            raise ValueError(f"rule: there is no Python file {said(file)}")
+            raise ValueError(f"rule: there is no Python file {display_path(file)}")
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise ValueError(f"rule: {said(file)} cannot be imported ({_said(error)})") from error
-        found = vars(module).get(name)
-        if not callable(found):
-            own = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-            raise ValueError(f"rule: {said(file)} has no function {name}; it has {cut(', '.join(own) or 'none')}")
-        return found
+            raise ValueError(f"rule: {display_path(file)} cannot be imported ({_error_text(error)})") from error
+        function = vars(module).get(name)
+        if not callable(function):
+            names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            raise ValueError(
+                f"rule: {display_path(file)} has no function {name}; it has {cut(', '.join(names) or 'none')}"
+            )
+        return function
 
     def check_rule(self) -> None:
         """Grade an answer of the file, so that what a rule refuses is refused at once."""
@@ -193,10 +197,10 @@ class TaskOfFile(Task):
 
     @property
     def files(self) -> dict[str, str]:
-        return {KEPT: self._text}
+        return {TASK_FILE: self._text}
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return cut(" ".join(f"{type(error).__name__}: {error}".split()), 200)
 
 
@@ -204,13 +208,6 @@ def _text_alone(prompt: Prompt) -> str:
     if not isinstance(prompt, str):
         raise ValueError("prompt is a list of messages, which a chat template makes a text of; see chat")
     return prompt
-
-
-def _checked(rule: str) -> str:
-    file, _, function = rule.rpartition(":")
-    if is_code(rule) and not (file.endswith(".py") and function.isidentifier()):
-        raise ValueError(f"rule must be {', '.join(RULES)}, or FILE.py:function; got {shown(rule)}")
-    return rule
 
 
 def chat_writer(vocabulary: Any, chat: Chat, source: str) -> Callable[[Prompt], str]:
@@ -228,7 +225,7 @@ def chat_writer(vocabulary: Any, chat: Chat, source: str) -> Callable[[Prompt], 
         messages = [Message("user", prompt)] if isinstance(prompt, str) else prompt
         try:
             text = vocabulary.apply_chat_template(
-                [vars(each) for each in messages], tokenize=False, add_generation_prompt=True
+                [vars(message) for message in messages], tokenize=False, add_generation_prompt=True
             )
         except Exception as error:  # a template raises what it likes
             raise ValueError(f"the chat template of {source} does not take the prompt ({reason(error)})") from error
