@@ -31,7 +31,7 @@ WIDEST = 110  # characters of a line
 # as training calls them; a kl that is in the loss comes last
 ORDER = ("select", "shape", "kl", "advantage", "aggregate", "ratio", "bounds", "surrogate")
 OURS = ("advantages", "loss", "token_rewards")  # functions that the page itself defines
-CHECKS = ("_check", "check_", "refuse")  # functions that only check arguments
+CHECKS = ("_check", "check_")  # functions that only check arguments
 BUILT_IN = {
     "dataclass": "from dataclasses import dataclass",
     "logsigmoid": "from torch.nn.functional import logsigmoid",

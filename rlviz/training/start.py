@@ -177,6 +177,9 @@ def _new_run(
         policy = policy.on_transformers()
         recompute_activations(policy.model)
     with compute_precision(settings, policy):  # what a part computes now, and which path the run takes
+        if policy.path == "transformers":  # log-probabilities that are compared must be computed in the same way
+            policy, start = policy.on_transformers(), start.on_transformers()
+            reference = None if reference is None else reference.on_transformers()
         if isinstance(algorithm, PreferenceOptimization):
             if not isinstance(settings, PairSettings):
                 raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {short_repr(settings)}")
