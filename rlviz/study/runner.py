@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Generic, Protocol, TypeVar
 
-from rlviz.parallel import check_engine, runs_in_this_process, run_on
+from rlviz.parallel import check_engine, run_on, runs_in_this_process
 from small_models.checks import check_number
 
 MOST_SEEDS, MOST_JOBS = 10_000, 1024
