@@ -16,7 +16,7 @@ from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
 from rlviz.runs.formula import decimals_for, filled, gradient_in_words, shown
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
-from rlviz.training.records import pushes, first_informative_group
+from rlviz.training.records import first_informative_group, loss_and_pushes
 from rlviz.types import Batch, GroupRecord, ResponseRecord, TokenRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain
@@ -314,7 +314,7 @@ def test_a_row_is_that_algorithm_s_own_loss(grpo):
             continue
         advantages = other.advantages(x.rewards, x.mask, old_logp=x.old_logp, ref_logp=x.ref_logp)[0]
         weights = other.aggregate(x.mask.flatten(0, 1).unsqueeze(1)).reshape(x.mask.shape)
-        expected = pushes(other, x.logp, Batch(x.old_logp, advantages, x.mask, x.ref_logp, weights))
+        expected = loss_and_pushes(other, x.logp, Batch(x.old_logp, advantages, x.mask, x.ref_logp, weights))[1]
         torch.testing.assert_close(row.pushes, expected, rtol=2e-4, atol=1e-6)
 
 
