@@ -72,7 +72,7 @@ class Chance:
         length, self.at = report["T"], 0
         self.tokens = np.where(report["mask"], report["tokens"], -1).reshape(-1, length)  # −1: after its end
 
-    def some(self, total: int, count: int, _: torch.Generator) -> torch.Tensor:
+    def sample_indices(self, total: int, count: int, _: torch.Generator) -> torch.Tensor:
         drawn = chance(self.seed, self.step, "prompts", 0, 4 * count)
         return torch.tensor(list(dict.fromkeys(np.floor(drawn * total).astype(int).tolist()))[:count])
 
@@ -113,7 +113,7 @@ class _Torch:
 @contextmanager
 def same_chance(own: Chance):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stepping, "some", own.some)
+        patched.setattr(stepping, "sample_indices", own.sample_indices)
         patched.setattr(sampling, "torch", _Torch(rand=own.rand))
         patched.setattr(sampling, "_pick", own.pick)
         patched.setattr(selection, "torch", _Torch(randint=own.randint))
@@ -149,14 +149,14 @@ def library_steps(reports: Sequence[Mapping[str, Any]], own: Chance, *, checkpoi
     reference = policy.frozen_copy()
     state = first_state(policy, OFFERED[first["algorithm"]], settings, len(task.train_prompts), reference)
     kept = {}
-    learn = stepping.learn
+    run_updates = stepping.run_updates
 
     def watched(state, rollout, settings):
         kept["rollout"] = rollout
-        return learn(state, rollout, settings)
+        return run_updates(state, rollout, settings)
 
     with same_chance(own), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stepping, "learn", watched)
+        patched.setattr(stepping, "run_updates", watched)
         for number, report in enumerate(reports):
             own.of_step(number, report)
             fields = stepping.step(state, task, settings)
