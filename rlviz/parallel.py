@@ -77,13 +77,13 @@ def run_on(
     """
     if runs_in_this_process(on, jobs, len(tasks)):
         for task in tasks:
-            yield from _reports(work, task)
+            yield from _iterate(work, task)
         return
     import cloudpickle  # it also sends what a script or a notebook defines itself
     from joblib import delayed
 
     try:
-        calls = [delayed(_do)(cloudpickle.dumps((work, task)), str(Path.cwd())) for task in tasks]
+        calls = [delayed(_run_packed)(cloudpickle.dumps((work, task)), str(Path.cwd())) for task in tasks]
     except Exception as error:  # of many unrelated types
         raise ValueError(f"jobs: what is to be done cannot be sent to a worker ({error}); use jobs=1") from error
     with _engine(on, jobs, len(tasks)) as (parallel, chunk):
@@ -152,7 +152,7 @@ def _results(parallel: Any, calls: Sequence[Any]) -> Generator[tuple[list[Any], 
             del results  # which ends them
 
 
-def _do(packed: bytes, folder: str) -> tuple[list[Any], Exception | None]:
+def _run_packed(packed: bytes, folder: str) -> tuple[list[Any], Exception | None]:
     """Return what a task reported, and the error with which it ended."""
     import cloudpickle
     import torch
@@ -161,7 +161,7 @@ def _do(packed: bytes, folder: str) -> tuple[list[Any], Exception | None]:
     try:
         os.chdir(folder)
         torch.set_num_threads(1)
-        for report in _reports(*pickle.loads(packed)):
+        for report in _iterate(*pickle.loads(packed)):
             reports.append(report)
         return reports, None
     except Exception as error:
@@ -172,7 +172,7 @@ def _do(packed: bytes, folder: str) -> tuple[list[Any], Exception | None]:
         return reports, error
 
 
-def _reports(work: Callable[[T], Iterator[R]], task: T) -> Iterator[R]:
+def _iterate(work: Callable[[T], Iterator[R]], task: T) -> Iterator[R]:
     try:
         yield from work(task)
     except SystemExit:  # else this process would end as if all were done

@@ -28,8 +28,6 @@ class CurveDrawer:
         self._process: subprocess.Popen[bytes] | None = None
         self._sender = ThreadPoolExecutor(1)
         self._png: Future[tuple[bytes, bytes]] | None = None
-
-    def __enter__(self) -> CurveDrawer:
         if (os.cpu_count() or 1) > 1 and "matplotlib" not in sys.modules:
             with suppress(OSError):
                 self._process = subprocess.Popen(
@@ -39,6 +37,8 @@ class CurveDrawer:
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,  # a terminal's Ctrl-C is not for it
                 )
+
+    def __enter__(self) -> CurveDrawer:
         return self
 
     def __exit__(self, *error: object) -> None:

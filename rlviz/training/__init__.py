@@ -1,9 +1,10 @@
-"""Training as an iterator of step records, and the folders that runs are kept in. Begin reading at step.py.
+"""Training: an iterator of step records, and run folders.
 
-step.py: one step, prompts to optimizer; state.py: all that it hands to the next, with its saver; run.py: what surrounds a step.
+In come a policy, a task, an algorithm and settings (`train`); out come a record a step, the changed policy and, with `out`, a
+folder that `resume` continues. Begin with step.py, one step from prompts to optimizer, then state.py, all that one step hands to
+the next, and run.py, evaluation and checkpoints around the steps.
 
-`__init__.pyi` lists what is offered; names are imported when they are first used, so that settings and run folders can be had
-without all that trains.
+`__init__.pyi` lists the names; they are imported when they are first used, so that reading a run folder does not import all else.
 """
 
 import lazy_loader

@@ -46,19 +46,7 @@ def record_fields(
     if state.reward_model is not None:
         fields["reward_agreement"] = agreement(rollout.sampled.outcomes, rollout.sampled.correct)
         fields["reward_loss"] = state.reward_loss
-    return fields | {"groups": groups_of_step(state, task, settings, rollout)}
-
-
-def groups_of_step(state: State, task: Task, settings: TrainSettings, rollout: Rollout) -> tuple[GroupRecord, ...]:
-    """Return the first groups of a rollout: with all tokens in steps with details, with one group's in watched steps."""
-    step, details = state.step + 1, settings.details_every
-    count = min(settings.details_groups, len(rollout.rewards))
-    tokens: Sequence[int] = ()
-    if details and step % details == 0:
-        tokens = range(count)
-    elif details and settings.watch_every and step % settings.watch_every == 0:
-        tokens = [first_informative_group(rollout.rewards[:count])]
-    return group_records(state.algorithm, state.policy, task, rollout, count, settings, tokens=tokens)
+    return fields | {"groups": record_groups(state, task, settings, rollout)}
 
 
 def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
@@ -133,47 +121,41 @@ class RoutingProbe:
         return None if now is None else routing_flips(self._before, now, self._part.mask)
 
 
-def group_records(
-    algorithm: PolicyGradient,
-    policy: Policy,
-    task: Task,
-    rollout: Rollout,
-    count: int,
-    settings: TrainSettings,
-    *,
-    tokens: Sequence[int],
-) -> tuple[GroupRecord, ...]:
-    """Return the first `count` groups of a rollout in full.
+def record_groups(state: State, task: Task, settings: TrainSettings, rollout: Rollout) -> tuple[GroupRecord, ...]:
+    """Return the first groups of a rollout, which is on the CPU.
 
-    rollout: on the CPU, wherever the policy is. tokens: which of these groups, from 0, are recorded with their tokens, as the
-    loss sees them after the updates.
+    In steps with details all of them have their tokens, as the loss sees them after the updates; in watched steps one has.
     """
-    count, sampled = min(count, len(rollout.rewards)), rollout.sampled
+    step, details = state.step + 1, settings.details_every
+    count, sampled = min(settings.details_groups, len(rollout.rewards)), rollout.sampled
+    detailed: Sequence[int] = ()
+    if details and step % details == 0:
+        detailed = range(count)
+    elif details and settings.watch_every and step % settings.watch_every == 0:
+        detailed = [first_informative_group(rollout.rewards[:count])]
+    records = (
+        _token_records(state.algorithm, state.policy, rollout, torch.tensor(detailed), settings) if detailed else []
+    )
+    tokens = dict(zip(detailed, records, strict=True))
     lengths, truncated = rollout.samples.lengths[:count].tolist(), rollout.samples.truncated[:count].tolist()
     advantages = (rollout.advantages[:count].sum(-1) / rollout.mask[:count].sum(-1).clamp(min=1)).tolist()
-    recorded = _token_records(algorithm, policy, rollout, torch.tensor(tokens), settings) if tokens else []
-    tokens_by_group = dict(zip(tokens, recorded, strict=True))
-
-    def response_record(p: int, g: int) -> ResponseRecord:
-        return ResponseRecord(
-            text=sampled.texts[p][g],
-            reward=float(rollout.rewards[p, g]),
-            advantage=advantages[p][g],
-            length=lengths[p][g],
-            correct=sampled.grades[p][g].correct,
-            well_formed=sampled.grades[p][g].format,
-            truncated=truncated[p][g],
-            tokens=tokens_by_group[p][g] if p in tokens_by_group else (),
-        )
-
-    return tuple(
-        GroupRecord(
-            prompt=sampled.prompts[p],
-            gold=task.gold(sampled.prompts[p]),
-            responses=tuple(response_record(p, g) for g in range(len(lengths[p]))),
-        )
-        for p in range(count)
-    )
+    groups = []
+    for p, prompt in enumerate(sampled.prompts[:count]):
+        responses = [
+            ResponseRecord(
+                text=text,
+                reward=float(rollout.rewards[p, g]),
+                advantage=advantages[p][g],
+                length=lengths[p][g],
+                correct=sampled.grades[p][g].correct,
+                well_formed=sampled.grades[p][g].format,
+                truncated=truncated[p][g],
+                tokens=tokens[p][g] if p in tokens else (),
+            )
+            for g, text in enumerate(sampled.texts[p])
+        ]
+        groups.append(GroupRecord(prompt=prompt, gold=task.gold(prompt), responses=tuple(responses)))
+    return tuple(groups)
 
 
 def first_informative_group(rewards: Float[Tensor, "P G"]) -> int:
@@ -217,7 +199,11 @@ def pushes(algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch
 def loss_and_pushes(
     algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch
 ) -> tuple[LossOutput, Float[Tensor, "P G T"]]:
-    """Return the algorithm's loss with what it was made of, and `pushes`, by one call."""
+    """Return the algorithm's loss, and each token's push −∂loss/∂logp: how hard, and which way, the loss moves its log π.
+
+    Where a token's ratio is its own the push is weight · ∂value/∂logp; where a response has one ratio for all its tokens, the
+    values of all of them are in it.
+    """
     leaf = logp.detach().requires_grad_()
     with torch.enable_grad():
         output = algorithm.loss(leaf, batch)
@@ -239,8 +225,13 @@ def _token_records(
             (entropy,) = on_host(entropy_under(policy, on_device, settings, experts))
     weights = token_weights(algorithm, rollout.mask, rollout.sampled.selected)[which]
     ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
-    chosen = chosen_tokens(algorithm, rollout)
-    chosen = None if chosen is None else chosen[which]
+    selected = rollout.sampled.selected
+    parts = (rollout.advantages[selected], rollout.old_logp[selected], rollout.mask[selected])
+    chosen = algorithm.chosen(*parts)  # among all tokens of the selected groups, recorded or not
+    if chosen is not None:
+        all_chosen = torch.zeros_like(rollout.mask)
+        all_chosen[selected] = chosen
+        chosen = all_chosen[which]
     drawn = None if rollout.sampler_logp is None else rollout.sampler_logp[which]
     advantages, mask = rollout.advantages[which], rollout.mask[which]
     batch = Batch(old_logp, advantages, mask, ref_logp, weights, entropy, chosen, drawn)

@@ -117,7 +117,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             try:
                 learned = self.advance()
             except NotFiniteError as error:
-                raise FloatingPointError(self._diverged(*error.args)) from None
+                raise FloatingPointError(self._divergence_message(*error.args)) from None
         seconds = time.perf_counter() - start
         self.state.train_seconds += seconds
         every = self.settings.evaluate_every
@@ -166,7 +166,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         if self.folder is None or self._saved == self.step or not self._is_between_steps:
             return
         if not finite_weights(self.policy):
-            raise FloatingPointError(self._diverged("largest weight"))
+            raise FloatingPointError(self._divergence_message("largest weight"))
         start = time.perf_counter()
         self.folder.save_state(self.policy, *checkpoint_data(self.state, self.settings))
         self._save_seconds = [*self._save_seconds[-4:], time.perf_counter() - start]
@@ -183,7 +183,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         restore(self.state, self.settings, tensors, counters)
         self._saved = self.step
 
-    def _diverged(self, what: str, cause: str = "") -> str:
+    def _divergence_message(self, what: str, cause: str = "") -> str:
         """Return a sentence: the number that is not finite, the likeliest cause, and the last checkpoint."""
         safe = "" if self._saved is None else f"; the last checkpoint, of step {self._saved}, is as it was"
         return (

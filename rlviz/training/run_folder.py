@@ -82,15 +82,15 @@ class RunFolder:
             raise ValueError(f"out must be the path of a folder; got {path!r}")
         if folder.is_file():
             raise FileExistsError(f"out: {path} is a file; name a new folder")
-        if _names(folder) and not _is_beginning(folder):
+        if _entry_names(folder) and not _is_beginning(folder):
             raise FileExistsError(f"out: {path} is not empty; name a new folder, or resume the run that it holds")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(folder)
-            for name in _names(folder) - {LOCK}:
+            for name in _entry_names(folder) - {LOCK}:
                 _remove(folder / name)
         except OSError as error:
-            raise OSError(f"out: {path} cannot be made or written ({_why(error)})") from error
+            raise OSError(f"out: {path} cannot be made or written ({_error_text(error)})") from error
         return cls(folder, lock)
 
     @classmethod
@@ -150,7 +150,7 @@ class RunFolder:
             with suppress(OSError, ValueError):
                 step = read_state(self.path / NOW)["step"]
                 safe = f"its last checkpoint, of step {step}, is safe: make room, then resume it"
-            raise OSError(f"the run in {self.path} cannot be written ({_why(error)}); {safe}") from error
+            raise OSError(f"the run in {self.path} cannot be written ({_error_text(error)}); {safe}") from error
 
     @property
     def config(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class RunFolder:
         files = filter(Path.exists, map(self.path.joinpath, ROWS))
         counts = {file: sum(row["step"] <= step for row, _ in read_rows(file)) for file in files}
         with self.writing():
-            for name in filter(UNFINISHED.fullmatch, _names(self.path)):
+            for name in filter(UNFINISHED.fullmatch, _entry_names(self.path)):
                 _remove(self.path / name)
             for file, count in counts.items():
                 data = file.read_bytes()
@@ -328,7 +328,7 @@ def is_of_trl(path: Path) -> bool:
     return False
 
 
-def _names(folder: Path) -> set[str]:
+def _entry_names(folder: Path) -> set[str]:
     """Return the names in a folder, none where there is no such folder."""
     with suppress(OSError):  # one may be too long for a path
         return {entry.name for entry in folder.iterdir()}
@@ -337,7 +337,7 @@ def _names(folder: Path) -> set[str]:
 
 def _is_beginning(folder: Path) -> bool:
     """Return whether a run's beginning was cut off in this folder, so that nothing is lost in it."""
-    names = _names(folder)
+    names = _entry_names(folder)
     return LOCK in names and all(name in BEGINNING or UNFINISHED.fullmatch(name) for name in names)
 
 
@@ -348,5 +348,5 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())

@@ -63,13 +63,13 @@ def train(
     FloatingPointError at the first loss or gradient that is not finite. TypeError for an argument that it has not.
     """
     for name in unknown:
-        _refuse(name)
-    policy, task, algorithm, settings = _looked_up(policy, task, algorithm, settings)
+        _raise_unknown(name)
+    policy, task, algorithm, settings = _resolve(policy, task, algorithm, settings)
     check_type("reward_model", reward_model, RewardModel | None)
     check_type("pairs", pairs, Sequence[Pair] | None)
     check_type("reference", reference, Policy | str | None)
     check_type("out", out, str | os.PathLike | None)
-    reference = None if reference is None else _as_reference(reference, policy)
+    reference = None if reference is None else _load_reference(reference, policy)
     if isinstance(algorithm, PreferenceOptimization) and pairs is None and isinstance(settings, PairSettings):
         longest = settings.max_new_tokens
         pairs = make_pairs(policy, task, settings.num_pairs, seed=settings.seed, max_new_tokens=longest)
@@ -122,7 +122,7 @@ def task_and_policy(task: str, policy: str | None, *, rule: str | None, chat: Ch
     return find_task(task, rule=rule, chat=chat, policy=loaded), loaded
 
 
-def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[Policy, Task, Algorithm, Settings]:
+def _resolve(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[Policy, Task, Algorithm, Settings]:
     """Return policy, task, algorithm and settings: names are looked up, missing ones get their defaults."""
     short = algorithm is None or (settings is None and isinstance(algorithm, Settings))
     if short and not isinstance(policy, Policy):  # train(task, algorithm, settings)
@@ -139,7 +139,7 @@ def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[P
     return policy, task, algorithm, settings
 
 
-def _as_reference(reference: Policy | str, policy: Policy) -> Policy:
+def _load_reference(reference: Policy | str, policy: Policy) -> Policy:
     """Return a frozen copy of the reference on the policy's device. Raises ValueError where their tokens are not the same."""
     try:
         loaded = load_policy(reference, device=str(policy.device)) if isinstance(reference, str) else reference
@@ -153,7 +153,7 @@ def _as_reference(reference: Policy | str, policy: Policy) -> Policy:
     return loaded.frozen_copy()
 
 
-def _refuse(name: str) -> NoReturn:
+def _raise_unknown(name: str) -> NoReturn:
     """Raise TypeError for an argument that `train` has not, and say where a setting stands."""
     kinds = {setting: kind for kind in (PairSettings, TrainSettings) for setting in declarations(kind)}
     meant = kinds.get(name) and f"it is a setting: train(…, {kinds[name].__name__}({name}=…))"
@@ -257,7 +257,7 @@ def resume(
     return run
 
 
-def _restored(
+def _restore_run(
     folder: RunFolder, settings: Settings, device: str, task: Task, algorithm: Algorithm, *, new_total: bool
 ) -> TrainingRun[Any]:
     """Return the run as its last checkpoint has it, its folder without what came after that."""

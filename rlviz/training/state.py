@@ -169,7 +169,7 @@ def restore(state: State, settings: Settings, tensors: Mapping[str, Tensor], val
         if f.metadata["json"]:
             setattr(state, f.name, values.get(f.name) if part is None else values[f.name])
         elif part is not None:
-            setattr(state, f.name, _restored(f.name, part, tensors, state, settings))
+            setattr(state, f.name, _restore_part(f.name, part, tensors, state, settings))
     state.reward_pairs = [Pair(**pair) if isinstance(pair, dict) else pair for pair in state.reward_pairs]
     if _adapts_beta(state.algorithm) and values.get("beta") is not None:
         state.algorithm = state.algorithm.with_parameters(beta=values["beta"])
@@ -222,7 +222,7 @@ def _tensors(name: str, part: Any) -> dict[str, Tensor]:
     }
 
 
-def _restored(name: str, part: Any, tensors: Mapping[str, Tensor], state: State, settings: Any) -> Any:
+def _restore_part(name: str, part: Any, tensors: Mapping[str, Tensor], state: State, settings: Any) -> Any:
     """Return a part of the state with the values of its `_tensors`; modules and optimizers are changed in place."""
     match part:
         case Tensor():
@@ -234,10 +234,10 @@ def _restored(name: str, part: Any, tensors: Mapping[str, Tensor], state: State,
             return part.set_state(_tensor_like(tensors, name, part.get_state()))
         case Policy():
             moved = state.policy.frozen_copy()  # the weights of `part` are those that the run began with
-            _restored(name, moved.weights, tensors, state, settings)
+            _restore_part(name, moved.weights, tensors, state, settings)
             return moved
         case RewardModel():
-            _restored(name, part.scorer, tensors, state, settings)
+            _restore_part(name, part.scorer, tensors, state, settings)
             return part
         case nn.Module():
             state_dict = part.state_dict().items()

@@ -90,17 +90,17 @@ def test_settings_are_those_of_all_and_the_kl_term_is_that_of_train(rlviz, tmp_p
 def test_a_signal_keeps_what_is_done_and_the_same_command_goes_on(
     rlviz, number, code, tmp_path, monkeypatch, default_signals
 ):
-    learn, updated = step.learn, []
+    run_updates, updated = step.run_updates, []
 
     def interrupted(state, rollout, settings):
         updated.append(rollout)
         if len(updated) == 6:  # the second step of the second run, of four steps each
             signal.raise_signal(number)
-        return learn(state, rollout, settings)
+        return run_updates(state, rollout, settings)
 
     command = (*BOTH[:2], "grpo,gspo", *TINY, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 32)
     with monkeypatch.context() as patched:
-        patched.setattr(step, "learn", interrupted)
+        patched.setattr(step, "run_updates", interrupted)
         result = rlviz(*command)
     assert result.exit_code == code, result.output
     assert "Stopped. The runs that are done are kept; the same command goes on." in words_of(result.stderr)

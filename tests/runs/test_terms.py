@@ -314,7 +314,7 @@ def test_a_row_is_that_algorithm_s_own_loss(grpo):
             continue
         advantages = other.advantages(x.rewards, x.mask, old_logp=x.old_logp, ref_logp=x.ref_logp)[0]
         weights = other.aggregate(x.mask.flatten(0, 1).unsqueeze(1)).reshape(x.mask.shape)
-        expected = pushes(other, x.logp, Batch(x.old_logp, advantages, x.mask, x.ref_logp, weights))
+        expected = loss_and_pushes(other, x.logp, Batch(x.old_logp, advantages, x.mask, x.ref_logp, weights))[1]
         torch.testing.assert_close(row.pushes, expected, rtol=2e-4, atol=1e-6)
 
 

@@ -12,7 +12,7 @@ from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.training import TrainSettings, train
-from rlviz.training.records import groups_of_step, pushes, token_weights
+from rlviz.training.records import loss_and_pushes, record_groups, token_weights
 from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
@@ -44,7 +44,7 @@ def test_pushes_by_hand():
     # 1.1: ½ · 1.1 = .55 | A = −1: 1.3 is above the limits but stays alive, −1.3/6 | .7 is below 1 − .2: cut | 1: −1/6
     logp, batch = one_group([[1.1], [1.3, 0.7, 1.0]], [1.0, -1.0])
     expected = torch.tensor([[[0.55, 0, 0], [-1.3 / 6, 0, -1 / 6]]], dtype=torch.double)
-    torch.testing.assert_close(pushes(NO_KL, logp, batch), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(loss_and_pushes(NO_KL, logp, batch)[1], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_push_of_a_ratio_that_all_tokens_share_has_all_their_values_in_it():
@@ -52,7 +52,7 @@ def test_the_push_of_a_ratio_that_all_tokens_share_has_all_their_values_in_it():
     logp, batch = one_group([[1.21, 1.0]], [2.0])
     wide = replace(GSPO, bounds=FixedBounds(eps_low=0.5, eps_high=0.5))
     torch.testing.assert_close(
-        pushes(wide, logp, batch), torch.full((1, 1, 2), 1.1, dtype=torch.double), rtol=1e-12, atol=1e-12
+        loss_and_pushes(wide, logp, batch)[1], torch.full((1, 1, 2), 1.1, dtype=torch.double), rtol=1e-12, atol=1e-12
     )
 
 
@@ -60,13 +60,15 @@ def test_the_kl_term_pushes_back_to_the_reference():
     # A = 0: nothing but −0.04 · k3 with x = ref_logp − logp, whose slope by logp is −0.04 · (1 − eˣ); here eˣ = 3
     logp, batch = one_group([[1.0]], [0.0])
     reference = replace(batch, ref_logp=logp + math.log(3))
-    torch.testing.assert_close(pushes(GRPO, logp, reference), torch.full((1, 1, 1), 0.08, dtype=torch.double))
+    torch.testing.assert_close(
+        loss_and_pushes(GRPO, logp, reference)[1], torch.full((1, 1, 1), 0.08, dtype=torch.double)
+    )
 
 
 def test_a_surrogate_that_moves_with_nothing_pushes_nothing():
     logp, batch = one_group([[1.2, 0.9]], [1.0])
     constant = replace(NO_KL, surrogate=lambda ratio, advantages, lower, upper: advantages)
-    assert not pushes(constant, logp, batch).any()
+    assert not loss_and_pushes(constant, logp, batch)[1].any()
 
 
 def test_weights_by_hand():
@@ -94,7 +96,7 @@ def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
     next(run)  # away from the reference
     rollout = run.collect()
     run.update(rollout)
-    groups = groups_of_step(run.state, run.task, run.settings, rollout)
+    groups = record_groups(run.state, run.task, run.settings, rollout)
     s = rollout.samples
     with torch.no_grad():
         logits = response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens)

@@ -111,13 +111,13 @@ def test_half_a_step_is_not_saved_and_what_is_saved_is_not_saved_again(monkeypat
     before = (tmp_path / "run" / "checkpoint").stat().st_ino
     run.save()
     assert (tmp_path / "run" / "checkpoint").stat().st_ino == before
-    interrupted = records.groups_of_step
+    interrupted = records.record_groups
 
     def interrupt(*args):
-        monkeypatch.setattr(records, "groups_of_step", interrupted)
+        monkeypatch.setattr(records, "record_groups", interrupted)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(records, "groups_of_step", interrupt)
+    monkeypatch.setattr(records, "record_groups", interrupt)
     with pytest.raises(KeyboardInterrupt):
         next(run)
     run.close()

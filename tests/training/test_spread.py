@@ -74,6 +74,18 @@ def test_what_a_ratio_of_one_s_own_says_of_padding_does_not_count():
     assert (numbers["ratio_mean"], numbers["ratio_std"]) == (1.25, 0.75)
 
 
+def test_clipped_tokens_are_counted_by_their_side():
+    """Of five tokens two are cut low, one high, none dual, in one update of one micro-batch of loss 3; then an empty one."""
+    mask = torch.ones(1, 1, 5, dtype=torch.bool)
+    low, high, nothing = (torch.arange(5).view(1, 1, 5) < 2), (torch.arange(5).view(1, 1, 5) == 4), torch.zeros(1, 1, 5)
+    loss = LossOutput(torch.tensor(3.0), nothing, nothing, nothing, low, high, nothing.bool())
+    updates = Updates.from_loss(loss, nothing, rows_of(nothing, mask), 4.0) + Updates(count=1, tokens=5)
+    updates += Updates(count=1)
+    numbers = updates.numbers()
+    assert (numbers["clip_fraction_low"], numbers["clip_fraction_high"], numbers["clip_fraction_dual"]) == (0.4, 0.2, 0)
+    assert (numbers["loss"], updates.value_loss / updates.count, updates.rows) == (1.5, 2.0, 1)
+
+
 def test_no_update_no_spread():
     assert spreads(Updates(count=1)) == {"token_ratio_std": 0.0, "sequence_ratio_std": 0.0}
 
