@@ -71,7 +71,9 @@ def slow_run(algorithm, task, *, steps, group_size, groups, updates_per_rollout,
             chances = torch.stack([torch.stack([log_probs[p, t] for p, t, _ in response]) for response in wrote])
             entropies = -(chances.exp() * chances).sum(-1).view(-1, group_size, positions)
             advantages, histories[r] = judged(algorithm, rewards, *groups_of, entropies, histories[r])
-            chosen = [int(g) * group_size + i for g in algorithm.select_groups(rewards, random) for i in range(group_size)]
+            chosen = [
+                int(g) * group_size + i for g in algorithm.select_groups(rewards, random) for i in range(group_size)
+            ]
             columns = (old_logp, advantages.reshape(-1, 1, positions), ref_logp)
             rollouts.append(([wrote[i] for i in chosen], *(column[chosen] for column in columns)))
         counts = [[0, 0, 0, 0] for _ in range(replicas)]

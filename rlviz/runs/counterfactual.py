@@ -217,7 +217,9 @@ def _rewards(other: PolicyGradient, run: PolicyGradient, x: RecordedGroup) -> tu
         return x.rewards, []
 
     def shaped(algorithm: PolicyGradient, raw: Tensor) -> Tensor:
-        return algorithm.shape_rewards(raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed)
+        return algorithm.shape_rewards(
+            raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed
+        )
 
     for raw in (x.rewards, x.correct):  # those before the run's shaping are not recorded, but these may be they
         if not differ(shaped(run, raw), x.rewards).any():
