@@ -35,6 +35,7 @@ from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.types import Batch
 from small_models.decoder import Decoder
+from small_models.host import recording
 from small_models.policies import Policy, load_policy
 
 Weights = Mapping[str, Tensor]
@@ -82,7 +83,8 @@ def read(decoder: Decoder, w: Weights, ids: Tensor, turns: Tensor, bias: Tensor,
     still = torch.stack([torch.ones_like(cos), torch.zeros_like(sin)], -1)  # values are not rotated
     rope = torch.stack([rotation, rotation, still], 1).unsqueeze(2)
     x = embedded(w["model.embed_tokens.weight"], ids, decoder.config.pad_token_id)
-    return decoder.norm(functional_call(decoder, dict(w), (x, rope, attend)))
+    with recording():  # in operations that a page has, also where the curve is computed rather than traced
+        return decoder.norm(functional_call(decoder, dict(w), (x, rope, attend)))
 
 
 def logits(w: Weights, states: Tensor) -> Tensor:
