@@ -146,7 +146,7 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
         rewards += [eval(reward, {}, known) for reward in export.rewards]
     elif algorithm.asks_for("shape", "well_formed") or algorithm.asks_for("advantage", "well_formed"):
         rewards.append(well_formed)
-    fields = {**(export.fields if trainer is GRPOTrainer else export.of_settings), **changed}
+    fields = {**(export.fields if trainer is GRPOTrainer else export.run_fields), **changed}
     if len(rewards) == 1:
         fields.pop("reward_weights", None)
     ids = [[5] * count for count in length]
@@ -478,7 +478,7 @@ def main() -> None:
                 "to": export.to,
                 "way": way,
                 **on,
-                "fields": export.of_settings if way == "carried" else export.fields,
+                "fields": export.run_fields if way == "carried" else export.fields,
                 "loss": float(theirs[0]),
             }
         )

@@ -18,7 +18,7 @@ from rlviz import GRPO
 from rlviz.algorithms import ALGORITHMS, RELATIVES, PreferenceOptimization, find_algorithm
 from rlviz.interop import Explanation, explain_config, explaining, rows, to_trl, to_verl
 from rlviz.interop.configs import KINDS, VERL, defaults, read_config
-from rlviz.interop.reading import BEYOND, NEUTRAL, differing, parts, same
+from rlviz.interop.reading import BEYOND, NEUTRAL, differing_slots, is_same, parts
 from rlviz.interop.writing import script, yaml_text
 from rlviz.pieces.bounds import FixedBounds
 from tests.interop.fields import FILE, of_trl, of_verl, verl_folder
@@ -53,9 +53,9 @@ def test_reading_undoes_writing(algorithm, to):
     lines = {line.slot: line for line in export.slots if line.slot in written}
     twin = {"ratio"} if algorithm.name == "GSPO-token" else set()  # the same options, value and gradient
     exact = {slot for slot, line in lines.items() if line.fit == "exact" and not line.rewards} - twin
-    assert {slot for slot in exact if not same(written[slot], read[slot])} == set()
+    assert {slot for slot in exact if not is_same(written[slot], read[slot])} == set()
     if all(line.fit != "inexpressible" for line in export.slots):
-        kl_alone = set(differing(algorithm, GRPO)) == {"kl"}  # no name of its own
+        kl_alone = set(differing_slots(algorithm, GRPO)) == {"kl"}  # no name of its own
         assert told.name == ("GSPO" if twin else "GRPO" if kl_alone else algorithm.name)
         assert set(told.differing) - ({"kl"} if kl_alone else set()) <= {
             slot for slot, line in lines.items() if line.rewards
@@ -64,7 +64,7 @@ def test_reading_undoes_writing(algorithm, to):
     for slot, line in lines.items():
         std = "TRL adds 1e-4" in line.why  # a std's eps is no difference here
         if line.fit == "approximate" and algorithm in OF_ROLLOUTS and not std:
-            assert line.why.replace(" (measured below)", "") in whys or not same(written[slot], read[slot]), slot
+            assert line.why.replace(" (measured below)", "") in whys or not is_same(written[slot], read[slot]), slot
 
 
 def test_a_script_that_was_exported_is_read():
@@ -94,7 +94,7 @@ def test_one_configuration_in_every_form(form, tmp_path):
         (tmp_path / "x.py").write_text(text)
         text = tmp_path / "x.py"
     found = read_config(text, kind=None)
-    assert (found.kind, dict(found.given)) == ("GRPOConfig", FACTS)
+    assert (found.kind, dict(found.values)) == ("GRPOConfig", FACTS)
 
 
 def test_of_two_commands_the_first_is_read():
@@ -102,11 +102,11 @@ def test_of_two_commands_the_first_is_read():
         "python x.py --beta .1 --num_generations 4\npython x.py --beta .2 --num_generations 8 --epsilon .3"
     )
     assert (
-        found.given == {"beta": 0.1, "num_generations": 4}
+        found.values == {"beta": 0.1, "num_generations": 4}
         and "2 commands may train: this is the first, of line 1" in found.notes[0]
     )
     found = read_config(f"{A}clip_ratio_c=2 {A}clip_ratio_c=4")
-    assert found.given == {A + "clip_ratio_c": 4} and "the last was taken" in found.notes[0]
+    assert found.values == {A + "clip_ratio_c": 4} and "the last was taken" in found.notes[0]
 
 
 def test_a_notebook_is_read(tmp_path):
@@ -118,7 +118,7 @@ def test_a_notebook_is_read(tmp_path):
         {"cell_type": "code", "source": ["!pip install trl\n", FORMS["a call"]]},
     ]
     (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
-    assert dict(read_config(tmp_path / "x.ipynb").given) == FACTS
+    assert dict(read_config(tmp_path / "x.ipynb").values) == FACTS
 
 
 OF_VERL = {
@@ -147,14 +147,14 @@ python3 -m verl.trainer.main_ppo {A}clip_ratio_high=$high \\
 @pytest.mark.parametrize("form", VERL_FORMS)
 def test_one_configuration_of_verl_in_every_form(form):
     found = read_config(VERL_FORMS[form])
-    assert (found.kind, dict(found.given), found.unread) == (VERL, OF_VERL, {})
+    assert (found.kind, dict(found.values), found.unread) == (VERL, OF_VERL, {})
 
 
 def test_nothing_in_a_configuration_is_run(tmp_path):
     trap = tmp_path / "trap"
     write = f"open({str(trap)!r}, 'w').close()"
     told = explain_config(f"GRPOConfig(beta=__import__('os').getpid(), epsilon=(lambda: {write})(), num_generations=8)")
-    assert set(told.config.unread) == {"beta", "epsilon"} and told.config.given == {"num_generations": 8}
+    assert set(told.config.unread) == {"beta", "epsilon"} and told.config.values == {"num_generations": 8}
     assert "beta = __import__('os').getpid()" in str(told)
     for text in (
         f"beta: !!python/object/apply:builtins.eval ['{write}']",
@@ -281,7 +281,7 @@ def test_options_without_an_effect_have_none():
 def test_rows_name_options_that_there_are(kind):
     names = [*defaults(kind), "reward.reward_kwargs.overlong_buffer_cfg.enable"]
     for options, _, _ in rows.rows(rows.IDLE[kind]):
-        for option in map(rows._full, options.split()):
+        for option in map(rows.full_name, options.split()):
             assert any(name.startswith(option.rstrip("*")) for name in names), option
     assert set(NEUTRAL[kind]) <= set(names)
     assert set(BEYOND) <= {name for each in NEUTRAL.values() for name in each}

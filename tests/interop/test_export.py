@@ -51,7 +51,7 @@ def test_what_is_called_exact_is_what_the_library_computes(place):
     theirs = torch.tensor(case["loss"]), GRADIENTS[str(place)], GRADIENTS.get(f"{place} by entropy")
     apart = compared(ours(algorithm, frozen(case.get("batch", ""))), theirs)
     export = EXPORTS[case["to"]](algorithm, SETTINGS)
-    fields = export.of_settings if case["way"] == "carried" else export.fields
+    fields = export.run_fields if case["way"] == "carried" else export.fields
     assert fields == case["fields"], "changed: measure again"
     inexact = {line.slot for line in export.slots if line.fit != "exact" and not line.slot.startswith("settings")}
     inexact = set() if case["way"] == "carried" else inexact

@@ -140,7 +140,7 @@ BASH = {
 def test_bash_as_bash_reads_it(what):
     script, options = BASH[what]
     found = read_config(script)
-    assert (found.kind, dict(found.given)) == (VERL, {"algorithm.adv_estimator": "grpo", **options})
+    assert (found.kind, dict(found.values)) == (VERL, {"algorithm.adv_estimator": "grpo", **options})
     assert found.unread == {}
 
 
@@ -159,9 +159,9 @@ def test_what_bash_would_not_pass_is_named():
 @pytest.mark.parametrize("value", ["$(nproc)", "`nproc`", "$X", "${X%8}", "$((X * 2))", "$1", "${A[3]}", "${!X}"])
 def test_what_cannot_be_resolved_is_named_and_never_guessed(value):
     found = read_config(f"{VERL_RUN} {N}={value}\n")
-    assert N not in found.given and found.unread == {N: value}
+    assert N not in found.values and found.unread == {N: value}
     through = read_config(f"n={value}\n{VERL_RUN} {N}=${{n:-8}}\n")  # not known to be empty
-    assert N not in through.given and through.unread == {N: value}
+    assert N not in through.values and through.unread == {N: value}
 
 
 def test_what_an_if_decides_is_named():
@@ -190,7 +190,7 @@ TRL_FILES = {
 def test_files_of_trl(what):
     text, options = TRL_FILES[what]
     found = read_config(text)
-    assert (found.kind, dict(found.given), found.unread) == ("GRPOConfig", options, {})
+    assert (found.kind, dict(found.values), found.unread) == ("GRPOConfig", options, {})
 
 
 def test_a_notebook_starts_its_command(tmp_path):
@@ -199,7 +199,7 @@ def test_a_notebook_starts_its_command(tmp_path):
         {"cell_type": "code", "source": "!accelerate launch t.py --beta 0.1 \\\n  --num_generations 8\nprint(1)"},
     ]
     (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
-    assert dict(read_config(tmp_path / "x.ipynb").given) == {"beta": 0.1, "num_generations": 8}
+    assert dict(read_config(tmp_path / "x.ipynb").values) == {"beta": 0.1, "num_generations": 8}
 
 
 @pytest.mark.parametrize(
