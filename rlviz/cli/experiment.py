@@ -14,7 +14,7 @@ import typer
 from rich.table import Column, Table
 
 from rlviz.cli.options import On
-from rlviz.cli.terminal import console, plain, run_under_a_bar, say
+from rlviz.cli.terminal import console, plain, run_with_progress, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +38,8 @@ def experiment(
 
     if listed:
         table = Table(Column("name", no_wrap=True), "claim", "seconds a seed")
-        for each in claims.CLAIMS:
-            table.add_row(each.name, plain(each.says), f"{each.seconds:.0f}")
+        for claim in claims.CLAIMS:
+            table.add_row(claim.name, plain(claim.says), f"{claim.seconds:.0f}")
         console.print(table)
         return
     if every == (name is not None):
@@ -69,7 +69,7 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
     for name, claim in claims.items():
         if not missing[name]:
             _conclude(claim, trials.frame(claim), out)
-    run_under_a_bar(trials, "trials", report)
+    run_with_progress(trials, "trials", report)
     if every or (out / "verdicts.md").is_file():
         _write_table(out, chosen, set(seeds))
     else:

@@ -122,12 +122,12 @@ class Judging:
     def learned(self) -> bool:
         return self.reward == "learned"
 
-    def check(self, algorithm: Algorithm, *, of_pairs: bool, num_pairs: int | None) -> None:
+    def check(self, algorithm: Algorithm, *, is_preference: bool, num_pairs: int | None) -> None:
         """Raise ValueError where the algorithm has no use for what was asked."""
-        if self.learned and of_pairs:
+        if self.learned and is_preference:
             raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
-        asked = self.pairs or num_pairs or self.label_noise or self.spurious
-        if asked and not (self.learned or of_pairs):
+        is_set = self.pairs or num_pairs or self.label_noise or self.spurious
+        if is_set and not (self.learned or is_preference):
             raise ValueError("--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned")
 
     def pairs_for(self, policy: Policy, task: Task, count: int, settings: TrainSettings | PairSettings) -> list[Pair]:
@@ -225,7 +225,7 @@ def _begun(
     algorithm: Algorithm,
     names: Names,
     out: Path | None,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     judging: Judging,
 ) -> TrainingRun[Any]:
     """Begin the run, in the folder that is asked for or in the next that is free."""
@@ -234,19 +234,20 @@ def _begun(
     from rlviz.training.reward_model import NUM_PAIRS
     from rlviz.training.start import task_and_policy
 
-    of_pairs, num_pairs = isinstance(algorithm, PreferenceOptimization), given.get("num_pairs")
-    judging.check(algorithm, of_pairs=of_pairs, num_pairs=num_pairs)
-    own = {name: value for name, value in given.items() if of_pairs or name != "num_pairs"}
-    settings = default_settings(algorithm, **own)
+    is_preference, num_pairs = isinstance(algorithm, PreferenceOptimization), options.get("num_pairs")
+    judging.check(algorithm, is_preference=is_preference, num_pairs=num_pairs)
+    settings = default_settings(
+        algorithm, **{name: value for name, value in options.items() if is_preference or name != "num_pairs"}
+    )
     task, policy = task_and_policy(names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device)
     number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
     declarations(PairSettings)["num_pairs"].check("num_pairs", number)  # a learned reward's, too
-    pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or of_pairs else None
+    pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or is_preference else None
     reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
     folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
     try:
-        given = {"reward_model": reward_model, "pairs": pairs, "reference": names.reference}
-        return train(policy, task, algorithm, settings, **given, out=folder)
+        more: dict[str, Any] = {"reward_model": reward_model, "pairs": pairs, "reference": names.reference}
+        return train(policy, task, algorithm, settings, **more, out=folder)
     except (ValueError, OSError):
         if out is None:
             with suppress(OSError):
@@ -293,8 +294,8 @@ NUMBERS = {  # metric → how a line of progress says it, where the record has i
 
 
 def _numbers(record: StepRecord | PairRecord) -> str:
-    said = ((words, getattr(record, metric, None)) for metric, words in NUMBERS.items())
-    return "  ".join(words.format(value) for words, value in said if value is not None)
+    values = ((words, getattr(record, metric, None)) for metric, words in NUMBERS.items())
+    return "  ".join(words.format(value) for words, value in values if value is not None)
 
 
 def _what_a_step_is(run: TrainingRun[Any]) -> str:
@@ -322,18 +323,18 @@ def _train(run: TrainingRun[Any]) -> int | None:
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from rlviz.cli.signals import interrupt_is_a_wish
+    from rlviz.cli.signals import graceful_interrupt
 
     steps = run.settings.steps
     columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("ETA"), TimeRemainingColumn()
     progress = Progress(*columns, console=console)
     bar = progress.add_task("", total=steps, completed=run.step)
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
-    with interrupt_is_a_wish() as asked, live:
+    with graceful_interrupt() as signals, live:
         for record in run:
-            if asked:  # saved before anything is shown: after a SIGHUP there may be no terminal
+            if signals:  # saved before anything is shown: after a SIGHUP there may be no terminal
                 run.close()
-                return asked[0] if run.step < steps else None
+                return signals[0] if run.step < steps else None
             progress.update(bar, completed=record.step)
             if isinstance(live, Live):
                 live.update(Group(progress, _numbers(record)))

@@ -249,10 +249,9 @@ def _explain(config: Config, devices: int) -> Explanation:
     ours, theirs = parts(algorithm), parts(paper)
     slots = []
     for slot, here in ours.items():
-        there = _for_run(theirs.get(slot), config)
-        slots.append(
-            Compared(slot, label(here), label(there), "" if is_same(here, there) else _effect(slot, here, there))
-        )
+        in_paper = _for_run(theirs.get(slot), config)
+        effect = "" if is_same(here, in_paper) else _effect(slot, here, in_paper)
+        slots.append(Compared(slot, label(here), label(in_paper), effect))
     longest = config.options.get("max_completion_length")
     settings = TrainSettings(max_new_tokens=longest)
     with suppress(ValueError):  # sizes with which nothing starts

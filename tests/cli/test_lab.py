@@ -25,14 +25,14 @@ def test_the_course_is_copied_and_changed_files_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "course_source", lambda: source)
     report = lab.copy_course(target)
     assert report.written == ["00_start_here.ipynb", "01_next.ipynb", "solutions/01_next.ipynb"]
-    assert not report.kept
+    assert not report.left_alone
 
     (target / "00_start_here.ipynb").write_text("my notes")
     for name in ("00_start_here.ipynb", "01_next.ipynb"):
         (source / name).write_text(lesson(f"{name}, second edition"))
     report = lab.copy_course(target)
     assert report.written == ["01_next.ipynb"]
-    assert report.kept == ["00_start_here.ipynb"]
+    assert report.left_alone == ["00_start_here.ipynb"]
     assert (target / "00_start_here.ipynb").read_text() == "my notes"
     assert (target / "01_next.ipynb").read_text() == lesson("01_next.ipynb, second edition")
 
@@ -43,7 +43,7 @@ def test_a_file_that_was_there_before_is_never_written_over(tmp_path, monkeypatc
         folder.mkdir()
         (folder / "00_start_here.ipynb").write_text(lesson(text))
     monkeypatch.setattr(lab, "course_source", lambda: source)
-    assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
+    assert lab.copy_course(target).left_alone == ["00_start_here.ipynb"]
     assert (target / "00_start_here.ipynb").read_text() == lesson("somebody's")
 
 
@@ -54,7 +54,7 @@ def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path, monkeypatch):
         folder.mkdir()
         (folder / "00_start_here.ipynb").write_text(lesson("first edition"))
     monkeypatch.setattr(lab, "course_source", lambda: source)
-    assert lab.copy_course(target) == lab.CopyReport(written=[], kept=[])
+    assert lab.copy_course(target) == lab.CopyReport(written=[], left_alone=[])
     (source / "00_start_here.ipynb").write_text(lesson("second edition"))
     assert lab.copy_course(target).written == ["00_start_here.ipynb"]
 
@@ -95,7 +95,7 @@ def test_with_a_damaged_record_every_file_counts_as_its_owner_s(record, tmp_path
     with pytest.warns(
         UserWarning, match=r"now \.rlviz-course\.damaged\.json, and files that differ count as changed by you"
     ):
-        assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
+        assert lab.copy_course(target).left_alone == ["00_start_here.ipynb"]
     assert (target / ".rlviz-course.damaged.json").read_bytes() == content
     (target / "00_start_here.ipynb").unlink()
     assert lab.copy_course(target).written == ["00_start_here.ipynb"]
@@ -108,7 +108,7 @@ def test_a_record_may_name_what_can_be_no_file(tmp_path, monkeypatch):
         json.dumps({"a\0b": "", "": "", "..": "", "/": "", ".": ""})
     )
     monkeypatch.setattr(lab, "course_source", lambda: tmp_path / "source")
-    assert lab.copy_course(tmp_path / "target") == lab.CopyReport(written=[], kept=[])
+    assert lab.copy_course(tmp_path / "target") == lab.CopyReport(written=[], left_alone=[])
 
 
 LINKED = ("a_file.md", "solutions/a_folder.md", "a_dead_end.md", "an_inner_one.md", ".a_temporary.md.new")
@@ -137,7 +137,7 @@ def test_nothing_is_written_or_removed_behind_a_link(outdated, tmp_path, monkeyp
     for name in names:
         (source / name).unlink() if outdated else (source / name).write_text("second edition")
     report = lab.copy_course(target)
-    assert sorted(report.kept) == ([] if outdated else sorted(names[:4]))
+    assert sorted(report.left_alone) == ([] if outdated else sorted(names[:4]))
     assert report.removed == (["a_temporary.md"] if outdated else [])
     assert report.written == ([] if outdated else ["a_temporary.md"])
     assert all((target / name).is_symlink() for name in ("a_file.md", "solutions", "a_dead_end.md", "an_inner_one.md"))
@@ -186,7 +186,7 @@ def test_where_lessons_change_numbers_no_edit_is_lost_and_no_prediction_mixed(tm
         assert (target / "predictions" / f"{name}.json").read_text() == f"what I said in {name}"
     assert sorted(report.removed) == sorted(f"{name}.ipynb" for name in untouched if name not in now)
     assert {file.stem for file in target.glob("[0-9]*.ipynb")} == now | set(edited)
-    assert set(report.kept) == {f"{name}.ipynb" for name in edited if name in now}
+    assert set(report.left_alone) == {f"{name}.ipynb" for name in edited if name in now}
 
 
 @pytest.mark.parametrize("file", sorted(lab.course_source().glob("[0-9]*.ipynb")), ids=lambda file: file.stem)

@@ -17,7 +17,7 @@ from rlviz import DPO, PPO, PairSettings, TrainSettings, default_settings
 from rlviz.algorithms import find_algorithm
 from rlviz.cli import app
 from rlviz.cli.compare import _contender
-from rlviz.cli.signals import interrupt_is_a_wish, stops_interrupt
+from rlviz.cli.signals import graceful_interrupt, immediate_interrupt
 from rlviz.cli.train import Changes
 from rlviz.parallel import STOPS
 from rlviz.settings import declarations
@@ -146,7 +146,7 @@ def handler():
 def test_the_first_signal_is_a_wish_and_the_second_acts_as_always(number, handler):
     heard = []
     handler(number, lambda *_: heard.append(number))
-    with interrupt_is_a_wish() as asked:
+    with graceful_interrupt() as asked:
         signal.raise_signal(number)
         assert (asked, heard) == ([number], [])
         signal.raise_signal(number)
@@ -157,14 +157,14 @@ def test_the_first_signal_is_a_wish_and_the_second_acts_as_always(number, handle
 def test_a_signal_that_is_ignored_stays_ignored(number, handler):
     """`nohup` starts a process that ignores SIGHUP, so that it outlives its terminal."""
     handler(number, signal.SIG_IGN)
-    with interrupt_is_a_wish() as asked:
+    with graceful_interrupt() as asked:
         signal.raise_signal(number)
     assert asked == []
 
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_ends_what_may_be_cut_in_two(number, handler, default_signals):
-    with stops_interrupt() as stopped:
+    with immediate_interrupt() as stopped:
         signal.raise_signal(number)
         stopped.append("went on")
     assert stopped == [number]
