@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from itertools import accumulate
 from pathlib import Path
@@ -90,7 +90,7 @@ class Config:
     owner: str = ""
     asynchronous: bool = False
 
-    @property
+    @cached_property
     def options(self) -> dict[str, Any]:
         """Option → value, with the library's default for what is not set; TRL's epsilon_high is epsilon where it is not set."""
         options = {**defaults(self.kind), **(ASYNC if self.asynchronous else {}), **self.values}

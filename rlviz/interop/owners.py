@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from pathlib import PurePosixPath
+from typing import Literal
 
 READ = "rlviz explain reads TRL's GRPOConfig and DPOConfig and verl's options"
 ON_PAGE = ("SkyRL", "OpenRLHF", "slime", "prime-rl")  # whose names notebooks/in_your_config.md lists
@@ -79,12 +80,13 @@ class Owner:
 
 
 @cache
-def _rows() -> list[list[list[str]]]:
-    """Return name, modules, commands and options of each framework."""
-    return [[cell.split() for cell in row.split("|")] for row in FRAMEWORKS.strip().splitlines()]
+def _rows() -> list[tuple[list[str], list[str], list[str], re.Pattern[str]]]:
+    """Return name, modules, commands of each framework, and a pattern of its options."""
+    rows = [[cell.split() for cell in row.split("|")] for row in FRAMEWORKS.strip().splitlines()]
+    return [(*row[:3], re.compile("|".join(map(translate, row[3])) or "(?!)")) for row in rows]  # type: ignore[misc]
 
 
-def _framework(column: int, matches: Callable[[str], bool]) -> str:
+def _framework(column: Literal[1, 2], matches: Callable[[str], bool]) -> str:
     """Return the first framework with an entry that matches, "" where none has."""
     return next((" ".join(row[0]) for row in _rows() if any(map(matches, row[column]))), "")
 
@@ -152,10 +154,10 @@ def options_owner(names: Iterable[str]) -> Owner | None:
     """Return whose options these are: the framework that has most of them, the first of several; None where none has one."""
     plain = {name.replace("-", "_"): name for name in names}
     most, best = 0, None
-    for row in _rows():
-        named = list(filter(re.compile("|".join(map(translate, row[3])) or "(?!)").match, plain))
+    for words, _, _, pattern in _rows():
+        named = list(filter(pattern.match, plain))
         if len(named) > most:
-            name, trainer = (row[0][0], row[0][1]) if row[0][0] == "TRL" else (" ".join(row[0]), "")
+            name, trainer = words if words[0] == "TRL" else (" ".join(words), "")
             most, examples = len(named), ", ".join(plain[option] for option in named[:EXAMPLES])
             best = Owner(name, f"by its option{'s'[: most > 1]} {examples}", trainer)
     return best

@@ -380,11 +380,11 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     family = [member for member in _named_family() if type(member) is type(algorithm)]
     if unknown_slots(algorithm):
         return tuple(member for member in family if member in (GRPO, PPO, DPO))
-    closest = min(family, key=lambda member: distance(algorithm, member))
-    within = distance(algorithm, closest) + NEARLY
+    distances = [(distance(algorithm, member), member) for member in family]
+    smallest, closest = min(distances, key=lambda pair: pair[0])
+    near = [member for far, member in distances if far <= smallest + NEARLY]
     fewer = len(differing_slots(algorithm, closest)) - 1
-    also = [m for m in family if distance(algorithm, m) <= within and len(differing_slots(algorithm, m)) <= fewer]
-    return (closest, *also)
+    return (closest, *(member for member in near if len(differing_slots(algorithm, member)) <= fewer))
 
 
 @cache
