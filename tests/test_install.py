@@ -78,8 +78,8 @@ def test_only_torch_comes_from_another_index_than_the_usual_one():
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github" / "workflows").iterdir()), ids=lambda file: file.name)
 def test_a_workflow_pins_its_actions_and_runs_nothing_beside_a_token_that_writes(file):
-    workflow, _, rest = file.read_text(encoding="utf-8").partition("\njobs:\n")
-    head, *jobs = re.split(r"(?m)^  (?=\w+:)(?!.*\[)", rest)
+    workflow, _, body = file.read_text(encoding="utf-8").partition("\njobs:\n")
+    head, *jobs = re.split(r"(?m)^  (?=\w+:)(?!.*\[)", body)
     assert not head.strip() and jobs and "permissions:" in workflow and "write" not in workflow
     for job in jobs:
         for action in re.findall(r"uses: (.*)", job):

@@ -92,8 +92,8 @@ def test_the_benchmark_that_the_readme_names_still_runs(capsys):
     """On its case that needs no TRL: one pair of runs of one step."""
     assert "tests/benchmarks/bench_trl.py" in README
     runpy.run_path(str(ROOT / "tests" / "benchmarks" / "bench_trl.py"))["main"]("lookup", 1, 1)
-    said = capsys.readouterr().out
-    assert "median ratio by the processor" in said and "mean reward by step, ours and before" in said
+    output = capsys.readouterr().out
+    assert "median ratio by the processor" in output and "mean reward by step, ours and before" in output
 
 
 def test_the_pages_are_all_found_and_linked():

@@ -9,11 +9,11 @@ import pytest
 
 from rlviz import imports
 
-OF_TORCHS_COMPILER = {"torch._dynamo", "torch.distributed.tensor", "sympy"}
-OF_TABLES = {"pandas", "scipy", "sklearn"}
-OF_PICTURES = {"matplotlib", "ipywidgets", "IPython"}
-OF_THE_MODEL = {"tokenizers", "safetensors", "transformers"} | OF_TORCHS_COMPILER
-LATER = OF_TABLES | OF_PICTURES | OF_TORCHS_COMPILER | {"transformers"}
+COMPILER = {"torch._dynamo", "torch.distributed.tensor", "sympy"}
+TABLES = {"pandas", "scipy", "sklearn"}
+DRAWING = {"matplotlib", "ipywidgets", "IPython"}
+MODEL = {"tokenizers", "safetensors", "transformers"} | COMPILER
+LATER = TABLES | DRAWING | COMPILER | {"transformers"}
 START = """
 from dataclasses import replace
 from rlviz import DAPO, DPO, GRPO, PairSettings, TrainSettings, load_policy, resume, train
@@ -63,7 +63,7 @@ assert "transformers" not in sys.modules
 assert type(policy.model).__module__ == "transformers.models.llama.modeling_llama"
 """,
         {"transformers"},
-        OF_TABLES | OF_PICTURES,
+        TABLES | DRAWING,
     ),
 }
 PICTURES = """
@@ -86,32 +86,28 @@ def modules_after(*stages: str, folder: Path) -> list[set[str]]:
 
 def test_nothing_is_imported_before_it_is_needed(tmp_path):
     after = modules_after(*(code for code, _, _ in STAGES.values()), folder=tmp_path)
-    for (name, (_, there, absent)), modules in zip(STAGES.items(), after, strict=True):
-        assert there <= modules and not absent & modules, (name, absent & modules)
+    for (name, (_, present, absent)), modules in zip(STAGES.items(), after, strict=True):
+        assert present <= modules and not absent & modules, (name, absent & modules)
 
 
 def test_no_picture_waits_for_a_model_or_for_tables(tmp_path):
     (imported,) = modules_after(PICTURES, folder=tmp_path)
     assert {"torch", "matplotlib.figure", "rlviz.pictures.sampling"} <= imported
-    assert not imported & (OF_THE_MODEL | OF_TABLES | {"matplotlib.pyplot"})
+    assert not imported & (MODEL | TABLES | {"matplotlib.pyplot"})
 
 
 def test_what_is_imported_for_good_leaves_the_search_for_garbage(monkeypatch):
-    frozen = []
-    monkeypatch.setattr(imports, "import_module", lambda name: frozen.append((name, gc.isenabled())))
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append("freeze"))
-    imports.import_for_good("no_such_module")
-    assert frozen == [("no_such_module", False), "freeze"]
-    assert gc.isenabled()
-    imports.import_for_good("sys")  # is there already
-    assert frozen[2:] == [("sys", True)]
-
-
-def test_the_search_for_garbage_goes_on_after_a_failed_import(monkeypatch):
-    monkeypatch.setattr(gc, "freeze", lambda: None)
+    calls = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
     with pytest.raises(ModuleNotFoundError):
         imports.import_for_good("no_such_module")
-    assert gc.isenabled()
+    assert gc.isenabled()  # after a failure, too
+    calls.clear()
+    monkeypatch.setattr(imports, "import_module", lambda name: calls.append((name, gc.isenabled())))
+    imports.import_for_good("no_such_module")
+    assert calls == [("no_such_module", False), "freeze"] and gc.isenabled()
+    imports.import_for_good("sys")  # is loaded already
+    assert calls[2:] == [("sys", True)]
 
 
 def test_training_is_imported_for_good(monkeypatch):
@@ -119,7 +115,7 @@ def test_training_is_imported_for_good(monkeypatch):
 
     from rlviz.cli import app, train
 
-    asked = []
-    monkeypatch.setattr(train, "import_for_good", asked.append)
+    imported = []
+    monkeypatch.setattr(train, "import_for_good", imported.append)
     assert CliRunner().invoke(app, ["train", "--algorithm", "nothing"]).exit_code == 2
-    assert asked == ["rlviz.training.start"]
+    assert imported == ["rlviz.training.start"]

@@ -55,9 +55,9 @@ def test_without_docstrings_every_answer_is_the_same():
     for question, answer in with_them["answers"].items():
         assert answer == without["answers"][question], question
     assert all(with_them["answers"].values())
-    differences, shown = with_them["answers"]["differences"], with_them["answers"]["rlviz show"]
+    differences, page = with_them["answers"]["differences"], with_them["answers"]["rlviz show"]
     assert len(differences) > 100 and not any("does not say" in row for row in differences)
-    assert shown[0] == 0 and "clip" in shown[1]
+    assert page[0] == 0 and "clip" in page[1]
     assert with_them["answers"]["formulas"][0] == "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"
-    for told in (with_them, without):  # of the help each has its own width
-        assert told["helps"] and all(code == 0 and helps for code, helps in told["helps"].values())
+    for answers in (with_them, without):  # of the help each has its own width
+        assert answers["helps"] and all(code == 0 and helps for code, helps in answers["helps"].values())
