@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from rlviz.types import PairRecord, StepRecord
     from small_models.pairs import Pair
     from small_models.policies import Policy
-    from small_models.scorers import RewardModel
     from small_models.tasks import Task
 
 
@@ -196,32 +195,33 @@ def train(
         import_for_good("rlviz.training.start")
         if resume is not None:
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule"))
-            run = _resumed(resume, settings.get("steps"), device, rule)
+            from rlviz.training import resume as resume_run
+
+            with notes():
+                run = resume_run(resume, steps=settings.get("steps"), device=device, rule=rule)
         else:
             from rlviz.algorithms import find_algorithm
 
             chosen = Changes(**changes).of(find_algorithm(algorithm))
             names = Names(task, rule, chat, policy, reference, device)
-            run = _begun(chosen, names, out, settings, Judging(**judging))
-    _show_beginning(run)
+            run = _begin(chosen, names, out, settings, Judging(**judging))
+    folder = str(run.folder.path) if run.folder else ""
+    console.print(
+        f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_step_size(run)}, "
+        f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
+        f"seed {run.settings.seed}, in {plain(folder)}",
+        soft_wrap=True,
+    )
     stopped = _train(run)
     if stopped:
-        say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}")
-    _show_summary(run)
-    _show_samples(run)
+        say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {folder}")
+    _print_summary(run)
     _draw_curves(run)
     if stopped:
         raise exit_after(stopped)
 
 
-def _resumed(folder: Path, steps: int | None, device: str, rule: str | None) -> TrainingRun[Any]:
-    from rlviz.training import resume
-
-    with notes():
-        return resume(folder, steps=steps, device=device, rule=rule)
-
-
-def _begun(
+def _begin(
     algorithm: Algorithm,
     names: Names,
     out: Path | None,
@@ -243,8 +243,14 @@ def _begun(
     number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
     declarations(PairSettings)["num_pairs"].check("num_pairs", number)  # a learned reward's, too
     pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or is_preference else None
-    reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
-    folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
+    reward_model = None
+    if judging.learned and pairs is not None:
+        from rlviz.training import learn_reward
+
+        learned = learn_reward(policy, task, pairs, seed=settings.seed)
+        reward_model, right = learned.model, f"{learned.held_out_accuracy:.2f}"
+        console.print(f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {right}")
+    folder = out or _new_folder(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
     try:
         more: dict[str, Any] = {"reward_model": reward_model, "pairs": pairs, "reference": names.reference}
         return train(policy, task, algorithm, settings, **more, out=folder)
@@ -255,16 +261,7 @@ def _begun(
         raise
 
 
-def _reward_model(policy: Policy, task: Task, pairs: list[Pair], seed: int) -> RewardModel:
-    from rlviz.training import learn_reward
-
-    learned = learn_reward(policy, task, pairs, seed=seed)
-    right = f"{learned.held_out_accuracy:.2f}"
-    console.print(f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {right}")
-    return learned.model
-
-
-def _claimed(name: str) -> Path:
+def _new_folder(name: str) -> Path:
     """Make and return the first folder runs/NAME-001, -002, … that is not there: no run begun at the same moment has it."""
     for number in count(1):
         folder = Path("runs") / f"{name}-{number:03d}"
@@ -272,10 +269,6 @@ def _claimed(name: str) -> Path:
             folder.mkdir(parents=True)
             return folder
     raise AssertionError
-
-
-def _folder(run: TrainingRun[Any]) -> str:
-    return str(run.folder.path) if run.folder else ""
 
 
 NUMBERS = {  # metric → how a line of progress says it, where the record has it
@@ -298,7 +291,7 @@ def _numbers(record: StepRecord | PairRecord) -> str:
     return "  ".join(words.format(value) for words, value in values if value is not None)
 
 
-def _what_a_step_is(run: TrainingRun[Any]) -> str:
+def _step_size(run: TrainingRun[Any]) -> str:
     settings = run.settings
     if isinstance(settings, PairSettings):
         return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
@@ -306,15 +299,6 @@ def _what_a_step_is(run: TrainingRun[Any]) -> str:
         f"{settings.num_prompts} prompts × {settings.group_size} response{'s'[: settings.group_size > 1]} a step"
     )
     return responses + ("" if run.algorithm.kl is not None else ", no KL term")
-
-
-def _show_beginning(run: TrainingRun[Any]) -> None:
-    console.print(
-        f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_what_a_step_is(run)}, "
-        f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
-        f"seed {run.settings.seed}, in {plain(_folder(run))}",
-        soft_wrap=True,
-    )
 
 
 def _train(run: TrainingRun[Any]) -> int | None:
@@ -343,8 +327,12 @@ def _train(run: TrainingRun[Any]) -> int | None:
     return None
 
 
-def _show_summary(run: TrainingRun[Any]) -> None:
+def _print_summary(run: TrainingRun[Any]) -> None:
+    """Print the accuracy before and after, what the run took, and three responses of the trained policy."""
+    import torch
+
     from rlviz.training import summarize
+    from small_models.sampling import sample
 
     summary = summarize(run)
     numbers = (Column(when, justify="right") for when in ("before", "after"))
@@ -355,13 +343,6 @@ def _show_summary(run: TrainingRun[Any]) -> None:
     steps, seconds, sampled = summary["steps"], summary["train_seconds"], summary["tokens_sampled"]
     tokens = f"; {sampled:,} tokens sampled, {sampled / max(seconds, 1e-9):,.0f} a second" if sampled else ""
     console.print(f"{steps} step{'' if steps == 1 else 's'} in {seconds:.1f} s of training{tokens}")
-
-
-def _show_samples(run: TrainingRun[Any]) -> None:
-    import torch
-
-    from small_models.sampling import sample
-
     prompts = run.task.held_out_prompts[:3]
     generator = torch.Generator().manual_seed(run.settings.seed)
     limit = run.settings.max_new_tokens or run.task.max_new_tokens

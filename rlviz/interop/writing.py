@@ -39,8 +39,8 @@ def text(completion):
 
 def correct(completions, answer, **_):
     """1 where the last number of the completion is the answer. Put your own rule here."""
-    numbers = [re.findall(r"-?\\d+(?:\\.\\d+)?", text(each)) for each in completions]
-    return [float(bool(found) and found[-1] == str(right)) for found, right in zip(numbers, answer)]
+    numbers = [re.findall(r"-?\\d+(?:\\.\\d+)?", text(completion)) for completion in completions]
+    return [float(bool(written) and written[-1] == str(right)) for written, right in zip(numbers, answer)]
 {rewards}
 
 config = GRPOConfig(
@@ -87,7 +87,7 @@ WELL_FORMED = '''
 
 def well_formed(completions, **_):
     """1 where the completion has a number at all. Put your own rule here."""
-    return [float(bool(re.search(r"\\d", text(each)))) for each in completions]
+    return [float(bool(re.search(r"\\d", text(completion)))) for completion in completions]
 '''
 
 LENGTH_COST = '''
