@@ -25,46 +25,36 @@ def first_step(run):
     run.close()
 """
 # what is done in one interpreter, in this order; after each, modules that must be there, and modules that must not
-STAGES = {
-    "settings": ("import rlviz.settings", {"rlviz.settings"}, {"torch"} | LATER),
-    "the package and help": (
-        """
+HELP = """
 import rlviz
 from rlviz.cli import app
 from typer.testing import CliRunner
 assert "train" in CliRunner().invoke(app, ["--help"]).output
 assert "--eps-low" in CliRunner().invoke(app, ["train", "--help"]).output
-""",
-        {"rlviz.cli"},
-        {"torch", "joblib"} | LATER,
-    ),
+"""
+DAPO = 'first_step(train("lookup", replace(DAPO, kl=KLInLoss(beta=0.1)), replace(SMALL, details_every=1), out="dapo"))'
+DPO = """
+pairs = PairSettings(steps=2, num_pairs=4, batch_size=2, max_new_tokens=4)
+first_step(train("chain", DPO, pairs, out="dpo"))
+"""
+TRANSFORMERS = """
+policy = load_policy("chain")
+assert "transformers" not in sys.modules
+assert type(policy.model).__module__ == "transformers.models.llama.modeling_llama"
+"""
+STAGES = {
+    "settings": ("import rlviz.settings", {"rlviz.settings"}, {"torch"} | LATER),
+    "the package and help": (HELP, {"rlviz.cli"}, {"torch", "joblib"} | LATER),
     "rlviz train": (
         "from rlviz.cli import train\nimport rlviz.training.start",
         {"torch", "rlviz.training.start"},
         LATER,
     ),
     "GRPO": (f'{START}first_step(train(load_policy("chain"), "chain", GRPO, SMALL, out="grpo"))', set(), LATER),
-    "DAPO with KL": (
-        'first_step(train("lookup", replace(DAPO, kl=KLInLoss(beta=0.1)), replace(SMALL, details_every=1), out="dapo"))',
-        set(),
-        LATER,
-    ),
-    "DPO": (
-        "pairs = PairSettings(steps=2, num_pairs=4, batch_size=2, max_new_tokens=4)\n"
-        'first_step(train("chain", DPO, pairs, out="dpo"))',
-        set(),
-        LATER,
-    ),
+    "DAPO with KL": (DAPO, set(), LATER),
+    "DPO": (DPO, set(), LATER),
     "resumed": ('first_step(resume("grpo"))', set(), LATER),
-    "a model of transformers": (
-        """
-policy = load_policy("chain")
-assert "transformers" not in sys.modules
-assert type(policy.model).__module__ == "transformers.models.llama.modeling_llama"
-""",
-        {"transformers"},
-        TABLES | DRAWING,
-    ),
+    "a model of transformers": (TRANSFORMERS, {"transformers"}, TABLES | DRAWING),
 }
 PICTURES = """
 from rlviz import explore_clip, training_panel

@@ -151,7 +151,7 @@ def _cores(budget: str, device: str) -> int:
 
 
 def _words(now: RunProgress) -> str:
-    """Return where a run stands; once it is done, print that."""
+    """Return the progress line of a run; once it is done, print its accuracy."""
     run = f"{now.contender}, seed {now.seed}"
     if now.done:
         say(f"{run}: held-out accuracy {now.accuracy:.3f}", errors)

@@ -87,7 +87,7 @@ class Reader(NamedTuple):
     words: str
 
     def value(self, name: str, text: str) -> Any:
-        """Return what the text stands for. Raises ValueError, with name and text, where it stands for nothing."""
+        """Return the parsed value. Raises ValueError, with name and text, for a text that cannot be read."""
         try:
             return self.read(text)
         except ValueError:
@@ -105,7 +105,7 @@ PLAIN = {
 
 
 def reader_of(hint: Any) -> Reader:
-    """Return what reads a number, a path, a text, or a choice, which is checked where it is used. Raises KeyError for others."""
+    """Return the reader of a number, path, text, or choice, which is checked where it is used. Raises KeyError for others."""
     if get_origin(hint) is Literal:
         return Reader(str, f"<{'|'.join(get_args(hint))}>", "a text")
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]

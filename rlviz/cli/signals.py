@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do to a command: they end it between two steps, and its exit code says so."""
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP: finish the current step first, or stop the block at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Ca
 
 @contextmanager
 def graceful_interrupt() -> Iterator[list[int]]:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP fill a list, so that a step is never cut in two; the second acts as always."""
+    """Give a list that the first Ctrl-C, SIGTERM or SIGHUP fills, so no step is cut in two; the second acts as always."""
     signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -46,7 +46,7 @@ def graceful_interrupt() -> Iterator[list[int]]:
 
 @contextmanager
 def immediate_interrupt() -> Iterator[list[int]]:
-    """Let Ctrl-C, SIGTERM and SIGHUP end the block at once; the signal stands in a list then."""
+    """Give a list of the signal by which Ctrl-C, SIGTERM or SIGHUP ended the block at once."""
     stopped: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -27,7 +27,7 @@ errors = Console(stderr=True, highlight=False)
 
 
 def escape_unencodable() -> None:
-    """Let stdout and stderr spell a character that their encoding lacks, as Windows' does in a file: \\u2212 for a minus."""
+    """Make stdout and stderr escape characters that their encoding lacks, as on Windows in a file: \\u2212 for a minus."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -54,7 +54,7 @@ def _sentence(error: Exception, written: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text with its brackets escaped, and without what a terminal would obey: a folder's name may hold it."""
+    """Return a text with escaped brackets and without control characters, which a folder's name may hold."""
     return escape("".join(character if character.isprintable() else "�" for character in text))
 
 
@@ -64,7 +64,7 @@ def plain_lines(text: str) -> str:
 
 
 def say(words: str, to: Console = console) -> None:
-    """Print a sentence, whatever stands in it, as one line that the terminal may wrap."""
+    """Print a sentence without markup, as one line that the terminal may wrap."""
     to.print(plain(words), soft_wrap=True)
 
 
@@ -74,13 +74,13 @@ def say_written(page: Path) -> None:
 
 
 def print_json(answer: object) -> None:
-    """Print what a command answers to programs."""
+    """Print an answer for programs as JSON."""
     typer.echo(json.dumps(answer, indent=2))
 
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """Print on stderr, at the end, what was warned of meanwhile."""
+    """Print the warnings of the block on stderr when it ends."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -118,7 +118,7 @@ def wide_console() -> Console:
 
 
 def run_with_progress(running: Running[Any, R], what: str, describe: Callable[[R], str], to: Console = console) -> None:
-    """Do what is left of a study under a bar of the time left. Raises typer.Exit where a signal stops it.
+    """Run the remaining steps of a study under a progress bar. Raises typer.Exit where a signal stops it.
 
     describe: gives what stands beside the bar after each step.
     """
@@ -141,5 +141,5 @@ def run_with_progress(running: Running[Any, R], what: str, describe: Callable[[R
 
 
 def exit_after(number: int) -> typer.Exit:
-    """Return what ends a command that this signal stopped, with the exit code by which shells say so: 130 for Ctrl-C."""
+    """Return the exit of a command that this signal stopped, with the code that shells use: 130 for Ctrl-C."""
     return typer.Exit(128 + number)

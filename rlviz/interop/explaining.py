@@ -32,7 +32,6 @@ from rlviz.interop.reading import (
     unknown_slots,
 )
 from rlviz.interop.rows import columns, first_steps, without_effect
-from rlviz.markup import Markup, element, joined, table
 from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
 from rlviz.pieces.words import label, reason
 from rlviz.settings import TrainSettings
@@ -88,9 +87,9 @@ class Compared:
         return bool(self.effect)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a configuration trains; `print` it, or show it in a notebook.
+    """What a configuration trains; printed, or shown in a notebook, it is a text.
 
     config: what was read. algorithm: its pieces. name: the nearest algorithm of the family. also: another that is as good a
     name, and what differs from it. slots: beside the nearest one's. beyond: (what, why) that no slot says. columns: of the log.
@@ -186,24 +185,7 @@ class Explanation:
                 lines += wrapped(short if many else f"{heading}: {short}", "  " if many else "")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> Markup:
-        bold, cell = "font-weight: bold", "text-align: left; vertical-align: top"
-        rows = []
-        for line in self.slots:
-            style = f"{cell}; {bold}" if line.differs else cell
-            texts = (line.slot, line.here, line.paper, line.effect)
-            rows.append(element("tr", *(element("td", text, style=style) for text in texts)))
-        names = ("slot", "here", f"{self.name}’s paper", "what the difference does to the gradient")
-        items = [
-            element("li", element("b", f"{heading}: "), *(joined(element("br"), line) for line in lines))
-            for heading, lines in self.sections()
-        ]
-        return element(
-            "div",
-            element("p", element("b", self.summary)),
-            table(names, rows, heading=cell, style=""),
-            element("ul", *items),
-        )
+    __repr__ = __str__
 
 
 def explain_config(source: str | Path, *, kind: str | None = None, devices: int = 1) -> Explanation:

@@ -249,12 +249,12 @@ class Export:
 
 @cache
 def measurements() -> dict[str, Any]:
-    """Return what was measured, as tests/interop/measure.py wrote it: how, and a row an algorithm and library."""
+    """Return the measurements that tests/interop/measure.py wrote: how, and a row for each algorithm and library."""
     return json.loads(files("rlviz.interop").joinpath("measured.json").read_text(encoding="utf-8"))
 
 
 def measured(to: str, algorithm: Algorithm, way: str = "exported") -> Measured | None:
-    """Return how far this very algorithm was from ours in a library, `exported` or `carried`; None where nobody measured."""
+    """Return the measured distance of exactly this algorithm in a library, `exported` or `carried`; None without one."""
     described = to_json(algorithm)
     for row in measurements()["rows"]:
         if row["to"] == to and row["algorithm"] == described and row["way"] == way and "batch" not in row:
@@ -263,7 +263,7 @@ def measured(to: str, algorithm: Algorithm, way: str = "exported") -> Measured |
 
 
 def kind_of(piece: Any) -> Any:
-    """Return what a table's row is found by: a function itself, of an object its class."""
+    """Return the key of a piece in a table: a function itself, of an object its class."""
     return piece if piece is None or inspect.isfunction(piece) else type(piece)
 
 

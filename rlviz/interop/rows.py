@@ -1,4 +1,4 @@
-"""What follows from options alone, as the sources of TRL 1.16.0 and verl 0.9.1 have it: rows, read by a few lines.
+"""Facts that follow from options alone, by the sources of TRL 1.16.0 and verl 0.9.1: tables of rows, and their reader.
 
 IDLE: options that change nothing | when | why. LOG: columns that are not always there | when. FIRST: what the log shows in the
 first ten steps | when; of rows that begin with the same word, the first that holds.

@@ -85,6 +85,7 @@ READ = "read in TRL's code, not measured"
 UNBIASED = (
     "the slope is −βΔ in place of β(1 − e^Δ), Δ = log π_ref/π; at Δ = 1 they are {apart:.2g} apart, beside |A| ≈ 1"
 )
+NO_LIMITS = "the surrogate takes no limits"
 NO_CRITIC = "TRL 1.16 has no critic, PPOTrainer is gone"
 # kind of surrogate → the loss_type that has it, where that is not the clipped one
 LOSSES: Mapping[Any, str] = {
@@ -109,24 +110,21 @@ PARAMETERS: Parameters = {
 }
 
 
-def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
-    if case.kind("surrogate") in WITHOUT_LIMITS:
-        return exact({}, "the surrogate takes no limits")
-    if case.kind("surrogate") is surrogate.clipped_weight:
+def _bounds(piece: Any, case: Case) -> Fit:
+    surrogate_kind = case.kind("surrogate")
+    is_weight = surrogate_kind is surrogate.clipped_weight
+    if piece is bounds.no_bounds:
+        takes_none = surrogate_kind in (surrogate.SoftGate, surrogate.GammaWeight)
+        return exact({}, NO_LIMITS) if takes_none else exact({"epsilon": NEVER, "epsilon_high": NEVER})
+    if isinstance(piece, bounds.UpperBound):
+        if is_weight:
+            return exact({"epsilon_high": piece.max_ratio}, "under cispo epsilon_high is the limit itself, not a width")
+        return exact({"epsilon": 1.0, "epsilon_high": piece.max_ratio - 1})
+    if surrogate_kind in WITHOUT_LIMITS:
+        return exact({}, NO_LIMITS)
+    if is_weight:
         return inexpressible(f"TRL's cispo has no lower limit: {LOSS}")
     return exact({"epsilon": piece.eps_low, "epsilon_high": piece.eps_high})
-
-
-def _upper(piece: bounds.UpperBound, case: Case) -> Fit:
-    if case.kind("surrogate") is surrogate.clipped_weight:
-        return exact({"epsilon_high": piece.max_ratio}, "under cispo epsilon_high is the limit itself, not a width")
-    return exact({"epsilon": 1.0, "epsilon_high": piece.max_ratio - 1})
-
-
-def _no_bounds(piece: Any, case: Case) -> Fit:
-    if case.kind("surrogate") in (surrogate.SoftGate, surrogate.GammaWeight):
-        return exact({}, "the surrogate takes no limits")
-    return exact({"epsilon": NEVER, "epsilon_high": NEVER})
 
 
 def _dual_clip(piece: surrogate.DualClip, case: Case) -> Fit:
@@ -190,28 +188,28 @@ def _weighted(piece: Any, case: Case, bound: str, least: float | None, most: flo
     return approximate({**_group(piece.advantage, case).fields, **fields}, f"where vLLM samples (use_vllm); {READ}")
 
 
-def _sequence_mean(piece: Any, case: Case) -> Fit:
-    kind = LOSSES.get(case.kind("surrogate"), "grpo")
-    if kind in ("vespo", "cispo"):
-        return inexpressible(f"TRL's {kind} takes the mean over tokens: {LOSS}", {"loss_type": kind})
-    return exact({"loss_type": kind}, "responses without a token in the loss count in TRL's mean, not in ours")
-
-
-def _token_mean(piece: Any, case: Case) -> Fit:
-    kind, parts = LOSSES.get(case.kind("surrogate"), "dapo"), case.settings.minibatches
-    fields = {"loss_type": kind}
-    if kind == "sapo":
-        return inexpressible(f"TRL's sapo takes the mean of responses: {LOSS}", fields)
-    if parts == 1:
-        return exact(fields, "divides by the tokens of the whole update, accumulated parts included")
-    if kind == "dapo" and case.accumulation == 1:
-        why = f"TRL's dapo would divide by the rollout's tokens / {parts}, whatever an update has"
-        return exact({"loss_type": "bnpo"}, why)
-    why = f"{kind} divides by the rollout's tokens / {parts}, and an update of other length is off by that share"
-    return approximate(fields, f"{why}; bnpo is exact without accumulation" if kind == "dapo" else why)
-
-
-def _constant(piece: aggregation.Constant, case: Case) -> Fit:
+def _aggregate(piece: Any, case: Case) -> Fit:
+    """Return the fit of a mean: TRL's loss_type names both the loss and its mean."""
+    loss, parts, grad_norm = LOSSES.get(case.kind("surrogate")), case.settings.minibatches, case.settings.max_grad_norm
+    if piece is aggregation.sequence_sum:
+        why = f"the mean is 1/{case.update} of this sum, which Adam does not see once max_grad_norm is too (computed)"
+        return approximate({"loss_type": "grpo", "max_grad_norm": grad_norm / case.update}, why)
+    if piece is aggregation.sequence_mean:
+        if loss in ("vespo", "cispo"):
+            return inexpressible(f"TRL's {loss} takes the mean over tokens: {LOSS}", {"loss_type": loss})
+        why = "responses without a token in the loss count in TRL's mean, not in ours"
+        return exact({"loss_type": loss or "grpo"}, why)
+    if piece is aggregation.token_mean:
+        fields: dict[str, Any] = {"loss_type": loss or "dapo"}
+        if loss == "sapo":
+            return inexpressible(f"TRL's sapo takes the mean of responses: {LOSS}", fields)
+        if parts == 1:
+            return exact(fields, "divides by the tokens of the whole update, accumulated parts included")
+        if loss is None and case.accumulation == 1:
+            why = f"TRL's dapo would divide by the rollout's tokens / {parts}, whatever an update has"
+            return exact({"loss_type": "bnpo"}, why)
+        why = f"{loss or 'dapo'} divides by the rollout's tokens / {parts}, and an update of other length is off by that share"
+        return approximate(fields, why if loss else f"{why}; bnpo is exact without accumulation")
     clips = case.kind("surrogate") in (surrogate.pessimistic, surrogate.unclipped, surrogate.DualClip)
     if piece.max_length == 1 and clips:
         return exact({"loss_type": "luspo"}, "TRL warns unless importance_sampling_level is sequence")
@@ -221,16 +219,9 @@ def _constant(piece: aggregation.Constant, case: Case) -> Fit:
         return exact(fields, "TRL divides by max_completion_length, at which responses are cut off too")
     factor = piece.max_length / longest
     return approximate(
-        {**fields, "max_grad_norm": case.settings.max_grad_norm * factor},
+        {**fields, "max_grad_norm": grad_norm * factor},
         f"TRL divides by max_completion_length: loss and gradient are {factor:g} of ours, which Adam does not see once "
         "max_grad_norm is too (computed)",
-    )
-
-
-def _sequence_sum(piece: Any, case: Case) -> Fit:
-    return approximate(
-        {"loss_type": "grpo", "max_grad_norm": case.settings.max_grad_norm / case.update},
-        f"the mean is 1/{case.update} of this sum, which Adam does not see once max_grad_norm is too (computed)",
     )
 
 
@@ -291,9 +282,9 @@ TABLE: Table = {
         ),
     },
     "bounds": {
-        bounds.FixedBounds: _fixed,
-        bounds.UpperBound: _upper,
-        bounds.no_bounds: _no_bounds,
+        bounds.FixedBounds: _bounds,
+        bounds.UpperBound: _bounds,
+        bounds.no_bounds: _bounds,
         bounds.DynamicBounds: f"GRPOConfig has two constants: {LOSS}",
         bounds.ChangeBounds: f"GRPOConfig has two constants: {LOSS}",
     },
@@ -345,10 +336,10 @@ TABLE: Table = {
         kl.KLToOld: f"TRL's KL is to the reference: {LOSS}",
     },
     "aggregate": {
-        aggregation.sequence_mean: _sequence_mean,
-        aggregation.token_mean: _token_mean,
-        aggregation.Constant: _constant,
-        aggregation.sequence_sum: _sequence_sum,
+        aggregation.sequence_mean: _aggregate,
+        aggregation.token_mean: _aggregate,
+        aggregation.Constant: _aggregate,
+        aggregation.sequence_sum: _aggregate,
     },
     "shape": {
         None: exact(),

@@ -101,23 +101,22 @@ def _widths(low: float, high: float) -> dict[str, Any]:
     return {ACTOR + "clip_ratio_low": low, ACTOR + "clip_ratio_high": high}
 
 
-def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
+def _bounds(piece: Any, case: Case) -> Fit:
+    mode = _mode(case)
+    if piece is bounds.no_bounds:
+        return exact({} if mode in ("sapo", "kl_cov") else _widths(NEVER, NEVER))
+    if isinstance(piece, bounds.UpperBound):
+        return exact(_widths(1.0, piece.max_ratio - 1))
+    if isinstance(piece, bounds.ChangeBounds):
+        if mode != "dppo_tv" or case.kind("surrogate") is not surrogate.pessimistic:
+            return inexpressible(f"verl has these limits with the pessimistic clip of token ratios alone: {LOSS}")
+        return exact(_widths(piece.delta, piece.delta), "the value is another one, the gradient the same")
     if case.kind("surrogate") in (surrogate.unclipped, surrogate.SoftGate):
         return exact({}, "the surrogate takes no limits")
-    if _mode(case) == "geo_mean":
+    if mode == "geo_mean":
         widths = _widths(-math.log1p(-piece.eps_low), math.log1p(piece.eps_high))
         return exact(widths, "widths of the logarithm there")
     return exact(_widths(piece.eps_low, piece.eps_high))
-
-
-def _change(piece: bounds.ChangeBounds, case: Case) -> Fit:
-    if _mode(case) != "dppo_tv" or case.kind("surrogate") is not surrogate.pessimistic:
-        return inexpressible(f"verl has these limits with the pessimistic clip of token ratios alone: {LOSS}")
-    return exact(_widths(piece.delta, piece.delta), "the value is another one, the gradient the same")
-
-
-def _no_bounds(piece: Any, case: Case) -> Fit:
-    return exact({} if _mode(case) in ("sapo", "kl_cov") else _widths(NEVER, NEVER))
 
 
 def _dual_clip(piece: surrogate.DualClip, case: Case) -> Fit:
@@ -187,21 +186,19 @@ def _kl(piece: kl.KLInLoss | kl.KLInReward, case: Case) -> Fit:
     return exact({ACTOR + option: value for option, value in fields.items()}, why)
 
 
-def _mean(piece: Any, case: Case) -> Fit:
+def _aggregate(piece: Any, case: Case) -> Fit:
     mode = _mode(case)
+    if piece is aggregation.sequence_sum:
+        length = case.settings.max_grad_norm / case.update
+        return approximate(
+            {ACTOR + "loss_agg_mode": "seq-mean-token-mean", ACTOR + "optim.clip_grad": length},
+            f"the mean is 1/{case.update} of this sum, which Adam does not see once clip_grad is too (computed)",
+        )
+    scale = {ACTOR + "loss_scale_factor": piece.max_length} if isinstance(piece, aggregation.Constant) else {}
     if mode in ("sapo", "geo_mean") and piece is not aggregation.sequence_mean:
-        return inexpressible(f"verl's {mode} takes the mean of responses, whatever loss_agg_mode says: {LOSS}")
-    return exact(
-        {ACTOR + "loss_agg_mode": MEANS[case.kind("aggregate")]}, "over the whole update, accumulated parts included"
-    )
-
-
-def _sequence_sum(piece: Any, case: Case) -> Fit:
-    length = case.settings.max_grad_norm / case.update
-    return approximate(
-        {ACTOR + "loss_agg_mode": "seq-mean-token-mean", ACTOR + "optim.clip_grad": length},
-        f"the mean is 1/{case.update} of this sum, which Adam does not see once clip_grad is too (computed)",
-    )
+        return inexpressible(f"verl's {mode} takes the mean of responses, whatever loss_agg_mode says: {LOSS}", scale)
+    fields = {ACTOR + "loss_agg_mode": MEANS[case.kind("aggregate")], **scale}
+    return exact(fields, "over the whole update, accumulated parts included")
 
 
 def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:
@@ -237,10 +234,10 @@ TABLE: Table = {
         ratios.ratio_to_sampler: "not checked: rollout_correction.bypass_mode takes the sampler for π_old",
     },
     "bounds": {
-        bounds.FixedBounds: _fixed,
-        bounds.UpperBound: lambda p, c: exact(_widths(1.0, p.max_ratio - 1)),
-        bounds.ChangeBounds: _change,
-        bounds.no_bounds: _no_bounds,
+        bounds.FixedBounds: _bounds,
+        bounds.UpperBound: _bounds,
+        bounds.ChangeBounds: _bounds,
+        bounds.no_bounds: _bounds,
         bounds.DynamicBounds: f"verl has two constants: {LOSS}",
     },
     "surrogate": {
@@ -288,10 +285,10 @@ TABLE: Table = {
         kl.KLToOld: f"verl's KL is to the reference: {LOSS}",
     },
     "aggregate": {
-        aggregation.sequence_mean: _mean,
-        aggregation.token_mean: _mean,
-        aggregation.Constant: lambda p, c: _mean(p, c).beside({ACTOR + "loss_scale_factor": p.max_length}),
-        aggregation.sequence_sum: _sequence_sum,
+        aggregation.sequence_mean: _aggregate,
+        aggregation.token_mean: _aggregate,
+        aggregation.Constant: _aggregate,
+        aggregation.sequence_sum: _aggregate,
     },
     "shape": {
         None: exact(),
