@@ -236,6 +236,8 @@ def test_sizes_of_accumulated_parts_and_of_pairs():
     assert pairs.kind == "DPOConfig" and pairs.at("pair loss").fit == "exact"
     assert pairs.fields["per_device_train_batch_size"] == 16
     assert to_verl(DPO).fit == "inexpressible" and to_verl(PPO).at("advantage").fit == "exact"
+    tokens = to_verl(replace(find_algorithm("gmpo"), aggregate=DAPO.aggregate)).at("aggregate")
+    assert tokens.fit == "inexpressible" and "geo_mean takes the mean of responses" in tokens.why
 
 
 @pytest.mark.parametrize(("export", "name"), [(to_trl, "learning_rate"), (to_verl, "actor_rollout_ref.actor.optim.lr")])

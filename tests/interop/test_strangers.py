@@ -40,6 +40,7 @@ STRANGERS = {
     "ROLL  ": "seed: 1\nppo_epochs: 1\ninit_kl_coef: 0.0\nadv_estimator: step_reinforce\nactor_train:\n  training_args:\n    learning_rate: 1e-6\n"
     "reward_normalization:\n  method: mean\ntrain_env_manager:\n  group_size: 1\n",
     "OpenRLHF   ": "pretrain: m\ninit_kl_coef: 0.01\nmicro_rollout_batch_size: 8\nn_samples_per_prompt: 4\n",
+    "OpenRLHF    ": "init_kl_coef: 0.01\nbeta: 0.1\n",  # ROLL has it, too: of several the first
     "ROLL ": "exp_name: x\nrollout_batch_size: 64\nactor_train:\n  model_args: {}\nactor_infer:\n  a: 1\n",
     "prime-rl": '[orchestrator]\nbatch_size = 128\n[orchestrator.train.sampling]\nmax_completion_tokens = 2048\n',
     "open-instruct": "python mason.py --gpus 8 -- source x.sh \\&\\& python open_instruct/grpo_fast.py --beta 0.0 --num_mini_batches 1",
