@@ -369,5 +369,7 @@ def test_what_no_piece_stands_for_is_named():
     assert "surrogate" in explanation.differing and "no piece of rlviz" in str(explanation)
     explanation = explain_config("GRPOConfig(loss_type='cispo', num_generations=8)")  # whose limit is 0.2, a weight
     assert any(line.here == "weight ≤ 0.2" for line in explanation.slots)
+    explanation = explain_config("GRPOConfig(delta=1.2, num_generations=8)")  # the upper limit itself: no dual clip
+    assert any(line.here == "ratios cut at 1.2" for line in explanation.slots)
     explanation = explain_config(overrides({"algorithm.adv_estimator": "remax"}))
     assert any("remax" in line.here for line in explanation.slots)

@@ -360,6 +360,8 @@ def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
     assert "stay at 0" in equal
     packed = explain_config(f"{base} {A}use_dynamic_bsz=True").first[0]  # the same tokens a micro-batch in both passes
     assert "stay at 0" in packed
+    apart = explain_config(f"{base} {R}log_prob_micro_batch_size_per_gpu=4 {R}log_prob_use_dynamic_bsz=True").first[0]
+    assert "stay at 0" not in apart  # one pass is packed by tokens, the other is not
 
 
 def test_sentences_are_computed_of_the_run():
