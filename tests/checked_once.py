@@ -27,9 +27,9 @@ def looks(value: Any, deep: int = 3) -> Hashable:
     if kind in (bool, int, str):
         return kind, value
     if kind in (tuple, list) and deep:
-        return kind, *(looks(each, deep - 1) for each in value)
+        return kind, *(looks(item, deep - 1) for item in value)
     if kind is dict and deep:
-        return kind, *((key, looks(each, deep - 1)) for key, each in value.items())
+        return kind, *((key, looks(item, deep - 1)) for key, item in value.items())
     return kind
 
 
@@ -52,16 +52,16 @@ def once(function: Callable[..., Any], check: Callable[[Callable[..., Any]], Cal
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        asked = (*map(looks, args), None, *((name, looks(value)) for name, value in kwargs.items()))
-        if asked not in seen:
+        look = (*map(looks, args), None, *((name, looks(value)) for name, value in kwargs.items()))
+        if look not in seen:
             value = checked(*args, **kwargs)
-            seen[asked] = {looks(value)}
+            seen[look] = {looks(value)}
             return value
         value = function(*args, **kwargs)
-        if (given := looks(value)) not in seen[asked]:
+        if (result := looks(value)) not in seen[look]:
             returned.append(value)
             check_of_returned()(*args, **kwargs)
-            seen[asked].add(given)
+            seen[look].add(result)
         return value
 
     return call

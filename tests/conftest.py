@@ -32,19 +32,22 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def _quick_kernels() -> None:
-    """Let the kernels that this process starts run `quick_lessons.py` first, from a folder where IPython may write."""
+def _prepare_kernels() -> None:
+    """Let the kernels that this process starts run `quick_lessons.py` first, from a folder where IPython may write.
+
+    On Linux, where that is safe, they are forked.
+    """
     home = Path(tempfile.mkdtemp(prefix="rlviz-ipython-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     startup = home / "profile_default" / "startup"
     startup.mkdir(parents=True)
     shutil.copy(Path(__file__).parent / "quick_lessons.py", startup)
     os.environ["IPYTHONDIR"] = str(home)
+    if sys.platform == "linux":
+        local_provisioner.launch_kernel = launch_kernel
 
 
-LONG = (  # what takes longest, longest first
-    *("notebooks/0", "notebooks/1", "tests/browser", "tests/study"),
-)
+LONG = ("notebooks/0", "notebooks/1", "tests/browser", "tests/study")  # what takes longest, longest first
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -72,16 +75,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Take the long files first, so that no worker is left alone with one at the end. A file's tests keep their order."""
 
-    def place(item: pytest.Item) -> int:
-        return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
-
-    items.sort(key=place)
-
-
-def _warm_kernels() -> None:
-    """Let this process fork its kernels, where that is safe."""
-    if sys.platform == "linux":
-        local_provisioner.launch_kernel = launch_kernel
+    items.sort(key=lambda item: next((n for n, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG)))
 
 
 # only now, since it brings the hub's client, which reads the environment when it is imported
@@ -89,8 +83,7 @@ evaluate = importlib.import_module("small_models.evaluation").evaluate
 ALL_HELD_OUT = evaluate.__kwdefaults__["num_prompts"]
 evaluate.__kwdefaults__["num_prompts"] = 100  # most tests ask whether, not how much, is learnt; marked ones take all
 
-_quick_kernels()
-_warm_kernels()
+_prepare_kernels()
 check_each_kind_of_call_once()
 install_import_hook(["rlviz.pieces", "rlviz.algorithms"], "beartype.beartype")
 

@@ -44,23 +44,23 @@ def _sample_less() -> None:
     all_held_out = Task.held_out_prompts
 
     @wraps(train)
-    def train_on_less(*given, settings=None, **others):
-        if not any(isinstance(value, TrainSettings | PairSettings) for value in given):
-            others["settings"] = less(settings or default_settings(given[-1]))
+    def train_on_less(*arguments, settings=None, **others):
+        if not any(isinstance(value, TrainSettings | PairSettings) for value in arguments):
+            others["settings"] = less(settings or default_settings(arguments[-1]))
         if others.get("pairs"):
             others["pairs"] = others["pairs"][: -(-len(others["pairs"]) // 8)]
-        return train(*map(less, given), **others)
+        return train(*map(less, arguments), **others)
 
     @wraps(train_table)
-    def train_table_on_less(*given, updates_per_rollout=4, **others):
+    def train_table_on_less(*arguments, updates_per_rollout=4, **others):
         return train_table(
-            *given, updates_per_rollout=min(updates_per_rollout, max(2, others.get("minibatches", 1))), **others
+            *arguments, updates_per_rollout=min(updates_per_rollout, max(2, others.get("minibatches", 1))), **others
         )
 
     @wraps(compare)
-    def compare_less(contenders, *given, amount, **others):
+    def compare_less(contenders, *arguments, amount, **others):
         contenders = [replace(contender, settings=less(contender.settings)) for contender in contenders]
-        return compare(contenders, *given, amount=amount // 8, **others)
+        return compare(contenders, *arguments, amount=amount // 8, **others)
 
     @wraps(make_pairs)
     def make_fewer_pairs(policy, task, count, **others):
@@ -74,8 +74,10 @@ def _sample_less() -> None:
             due = {name: getattr(settings, name) for name in intervals if hasattr(settings, name)}
             looked_at = "details_every" in due and not (due["details_every"] or due["evaluate_every"])
             seldom = 2 if looked_at else 10 if settings.seed else 2 if due.get("details_every") else 4
-            made = step in (1, settings.steps) or any(every and step % every == 0 for every in (seldom, *due.values()))
-            if made or not hasattr(run, "last_learned"):  # a resumed run has none
+            is_due = step in (1, settings.steps) or any(
+                every and step % every == 0 for every in (seldom, *due.values())
+            )
+            if is_due or not hasattr(run, "last_learned"):  # a resumed run has none
                 run.last_learned = learn(run)
             else:
                 run.state.step += 1

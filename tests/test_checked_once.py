@@ -8,6 +8,8 @@ from beartype import beartype
 from jaxtyping import Float, TypeCheckError, jaxtyped
 from torch import Tensor
 
+from rlviz.pieces.advantages import standardized
+
 
 @jaxtyped(typechecker=beartype)
 def pairs(a: Float[Tensor, " n"], b: Float[Tensor, " n"], length: int | None = None) -> Float[Tensor, " n"]:
@@ -48,8 +50,6 @@ def test_what_is_returned_is_looked_at_each_time_and_nothing_is_called_twice():
 
 
 def test_the_pieces_are_checked():
-    from rlviz.pieces.advantages import standardized
-
     assert standardized(torch.ones(2, 3), 1e-6).shape == (2, 3)
     with pytest.raises(TypeCheckError):
         standardized(torch.ones(2, 3, 4), 1e-6)

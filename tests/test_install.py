@@ -20,11 +20,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 DIRECT = [Requirement(line) for lines in (PROJECT["dependencies"], *EXTRAS.values()) for line in lines]
-LOCK = [
-    Requirement(line)
-    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    if not line.startswith("#")
-]
+LOCKED = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+LOCK = [Requirement(line) for line in LOCKED if not line.startswith("#")]
 OUTLETS = (".ci", ".github/workflows", ".binder", ".devcontainer")
 SYSTEMS = {"linux": ("posix", "Linux"), "darwin": ("posix", "Darwin"), "win32": ("nt", "Windows")}
 
@@ -39,11 +36,8 @@ def marked(requirement, python, system):
 
 def pins(name, python="3.12", system="linux"):
     """Return the lines that the lock has for a package on one Python and system."""
-    return [
-        line
-        for line in LOCK
-        if canonicalize_name(line.name) == canonicalize_name(name) and marked(line, python, system)
-    ]
+    same = [line for line in LOCK if canonicalize_name(line.name) == canonicalize_name(name)]
+    return [line for line in same if marked(line, python, system)]
 
 
 def test_no_range_has_an_upper_end():
@@ -62,11 +56,8 @@ def test_the_lock_has_one_version_of_everything_direct_within_its_range(python, 
 
 def test_only_torch_comes_from_another_index_than_the_usual_one():
     """Of two indexes pip takes the higher version, of whatever name: who can upload to one could replace any package."""
-    files = (
-        ROOT / "README.md",
-        *(file for name in OUTLETS for file in sorted((ROOT / name).iterdir()) if file.is_file()),
-    )
-    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    files = [file for name in OUTLETS for file in sorted((ROOT / name).iterdir()) if file.is_file()]
+    texts = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "README.md", *files)}
     assert [name for name, text in texts.items() if re.search(r"extra.index.url", text, re.I)] == []
     (version,) = (str(pin.specifier) for pin in pins("torch"))
     alone = f"--no-deps --index-url https://download.pytorch.org/whl/cpu torch{version}"
@@ -78,8 +69,8 @@ def test_only_torch_comes_from_another_index_than_the_usual_one():
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github" / "workflows").iterdir()), ids=lambda file: file.name)
 def test_a_workflow_pins_its_actions_and_runs_nothing_beside_a_token_that_writes(file):
-    workflow, _, rest = file.read_text(encoding="utf-8").partition("\njobs:\n")
-    head, *jobs = re.split(r"(?m)^  (?=\w+:)(?!.*\[)", rest)
+    workflow, _, body = file.read_text(encoding="utf-8").partition("\njobs:\n")
+    head, *jobs = re.split(r"(?m)^  (?=\w+:)(?!.*\[)", body)
     assert not head.strip() and jobs and "permissions:" in workflow and "write" not in workflow
     for job in jobs:
         for action in re.findall(r"uses: (.*)", job):

@@ -75,8 +75,10 @@ def test_no_cell_answers_a_prediction_before_it_asks(path):
 def test_solutions_answer_every_exercise_of_their_lesson_and_assert_that_they_pass(path):
     """By what `rlviz grade` calls an exercise; a design and a transfer question have no check."""
     solution = path.parent / "solutions" / path.name
-    asked, answered = ({key_of(call) for cell in cells(one) for call in exercises_of(cell)} for one in (path, solution))
-    assert asked and asked <= answered
+    exercises, answered = (
+        {key_of(call) for cell in cells(one) for call in exercises_of(cell)} for one in (path, solution)
+    )
+    assert exercises and exercises <= answered
     source = "\n".join(sources(solution, "code"))
     assert len(re.findall(r"^verdict = check\.", source, re.M)) == source.count("assert verdict.passed") > 0
 
@@ -146,15 +148,8 @@ def test_cleaning_strips_widget_state_gives_a_png_a_palette_and_keeps_outputs_an
 def test_what_was_printed_together_is_one_output():
     """A kernel sends it in as many messages as it likes; a warning, or a picture, between two lines keeps its place."""
     picture = nbformat.v4.new_output("display_data", {"image/png": WITH_PALETTE})
-    printed = [
-        ("stdout", "a\n"),
-        ("stdout", "b\n"),
-        ("stderr", "!\n"),
-        ("stdout", "c\n"),
-        ("stdout", "d\n"),
-        ("stdout", "e\n"),
-    ]
-    streams = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in printed]
+    printed = (("stdout", "a"), ("stdout", "b"), ("stderr", "!"), ("stdout", "c"), ("stdout", "d"), ("stdout", "e"))
+    streams = [nbformat.v4.new_output("stream", name=name, text=f"{text}\n") for name, text in printed]
     (cell,) = TOOL["cleaned"](notebook_of(*streams[:4], picture, *streams[4:])).cells
     assert [one.get("text") for one in cell.outputs] == ["a\nb\n", "!\n", "c\n", None, "d\ne\n"]
 
@@ -176,9 +171,9 @@ def test_saved_explorers_hold_the_programs_of_today(path):
     for cell in cells(path):
         for output in cell.get("outputs", ()):
             for _, packed in STARTED.findall(output.get("data", {}).get("text/html", "")):
-                given = json.loads(gzip.decompress(base64.b64decode(packed)))
-                programs, _ = shipped(given["name"])
-                theirs = {name: program for name, program in given["programs"].items() if name in programs}
+                payload = json.loads(gzip.decompress(base64.b64decode(packed)))
+                programs, _ = shipped(payload["name"])
+                theirs = {name: program for name, program in payload["programs"].items() if name in programs}
                 assert theirs == {name: relative_rows(programs[name]) for name in theirs}
-                own = set(given["programs"]) - set(programs)  # under the algorithm's own name, not under an id
-                assert own <= set(given["variants"]), f"{given['name']}: {', '.join(own)}"
+                mine = set(payload["programs"]) - set(programs)  # under the algorithm's own name, not under an id
+                assert mine <= set(payload["variants"]), f"{payload['name']}: {', '.join(mine)}"

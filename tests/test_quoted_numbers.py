@@ -76,8 +76,8 @@ ONE_LEADS = "runs in which one has .95"
 
 def lost_nats():
     """Return the entropy that lesson 10's first table lost, and of it what an even policy of this accuracy lost, and the rest."""
-    (whole, even), begun = (printed("entropy_collapse", row)[-1] for row in ("entropy  ", "if even")), math.log(20)
-    return [begun - whole, begun - even, even - whole]
+    (last, even), begun = (printed("entropy_collapse", row)[-1] for row in ("entropy  ", "if even")), math.log(20)
+    return [begun - last, begun - even, even - last]
 
 
 def one_works(when):
@@ -114,8 +114,8 @@ def entropy_rises(policy, rewards):
     """Return how the entropy changes per unit of the learning rate along the gradient of the mean reward: their product."""
     logits = torch.tensor(policy).log().requires_grad_()
     p = logits.softmax(0)
-    wholes = ((p * torch.tensor(rewards)).sum(), torch.special.entr(p).sum())
-    reward, entropy = (torch.autograd.grad(whole, logits, retain_graph=True)[0] for whole in wholes)
+    totals = ((p * torch.tensor(rewards)).sum(), torch.special.entr(p).sum())
+    reward, entropy = (torch.autograd.grad(total, logits, retain_graph=True)[0] for total in totals)
     return [(reward @ entropy).item()]
 
 
@@ -126,53 +126,25 @@ def dead(p, group):
 
 QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("dcpo", "an all-wrong group gets # each", lambda: at_the_second_visit([0.0] * 4)[:1]),
-    (
-        "teaching/07_dupo_and_agents.md",
-        "the tool's digit, # to # nats",
-        lambda: [printed("dupo_and_agents", f"log π at step {n:2}", 1)[0] for n in (1, 15)],
-    ),
+    ("teaching/07_dupo_and_agents.md", "the tool's digit, # to # nats",
+     lambda: [printed("dupo_and_agents", f"log π at step {n:2}", 1)[0] for n in (1, 15)]),
     ("teaching/08_gspo.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("gspo", "GSPO 0.03")[3:6])),
     ("teaching/08_gspo.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("gspo", "GRPO 0.2")[3:6])),
     ("gspo", "narrower ones GRPO ends at # to #, whether", lambda: extremes(at_other_widths())),
-    (
-        "gspo",
-        "There GRPO ends at # to # with six widths",
-        lambda: extremes(
-            at_other_widths() + [x for width in ("0.2", "0.03") for x in printed("gspo", f"GRPO {width}")[3:6]]
-        ),
-    ),
+    ("gspo", "There GRPO ends at # to # with six widths",
+     lambda: extremes(at_other_widths() + [x for width in ("0.2", "0.03") for x in printed("gspo", f"GRPO {width}")[3:6]])),
     ("gspo", "it reaches # to #. (With", lambda: extremes(ran("gspo", "lr 1e-4, GRPO .2"))),
     ("teaching/09_dcpo.md", "DCPO's seed 1 ends at # of", lambda: printed("dcpo", "DCPO  ")[-2:-1]),
-    (
-        "teaching/09_dcpo.md",
-        "reach from # to #,",
-        lambda: extremes(printed("dcpo", "GRPO  ")[-3:] + ran("dcpo", "GRPO")),
-    ),
-    (
-        "teaching/14_preferences_and_dpo.md",
-        "rejected responses at # nats",
-        lambda: printed("preferences_and_dpo", "rejected_gain      β = 0.1")[:1],
-    ),
-    (
-        "teaching/14_preferences_and_dpo.md",
-        "and at # with 1",
-        lambda: [sum(printed("preferences_and_dpo", "rejected_gain      β = 1 ")) / 3],
-    ),
-    (
-        "teaching/14_preferences_and_dpo.md",
-        "one seed of three falls to #.",
-        lambda: printed("preferences_and_dpo", "seed 2: accuracy after 50, 100, … 300 updates")[5:6],
-    ),
-    (
-        "teaching/12_reward_hacking.md",
-        "(# at step 10,",
-        lambda: printed("reward_hacking", "leash, β = .5  step 10")[-1:],
-    ),
-    (
-        "teaching/12_reward_hacking.md",
-        "at step 10, # at the end)",
-        lambda: [sum(printed("reward_hacking", "leash, β = .5        right")[:3]) / 3],
-    ),
+    ("teaching/09_dcpo.md", "reach from # to #,", lambda: extremes(printed("dcpo", "GRPO  ")[-3:] + ran("dcpo", "GRPO"))),
+    ("teaching/14_preferences_and_dpo.md", "rejected responses at # nats",
+     lambda: printed("preferences_and_dpo", "rejected_gain      β = 0.1")[:1]),
+    ("teaching/14_preferences_and_dpo.md", "and at # with 1",
+     lambda: [sum(printed("preferences_and_dpo", "rejected_gain      β = 1 ")) / 3]),
+    ("teaching/14_preferences_and_dpo.md", "one seed of three falls to #.",
+     lambda: printed("preferences_and_dpo", "seed 2: accuracy after 50, 100, … 300 updates")[5:6]),
+    ("teaching/12_reward_hacking.md", "(# at step 10,", lambda: printed("reward_hacking", "leash, β = .5  step 10")[-1:]),
+    ("teaching/12_reward_hacking.md", "at step 10, # at the end)",
+     lambda: [sum(printed("reward_hacking", "leash, β = .5        right")[:3]) / 3]),
     *(
         ("entropy_collapse", words, numbers)
         for words, numbers in (
@@ -182,18 +154,10 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
             ("Of the # nats that were lost, # are", lambda: lost_nats()[:2]),
             ("accuracy has an entropy of #.", lambda: printed("entropy_collapse", "if even")[-1:]),
             ("The other # are **lost diversity**", lambda: lost_nats()[2:]),
-            (
-                "as much is left (# against #)",
-                lambda: [printed("entropy_collapse", "among the good", which)[at] for which, at in ((1, -1), (0, -2))],
-            ),
-            (
-                "at accuracy # more than twice",
-                lambda: [printed("entropy_collapse", "accuracy", 1)[-1]],
-            ),
-            (
-                "at accuracy # more than twice",
-                lambda: [printed("entropy_collapse", "accuracy")[-2]],
-            ),
+            ("as much is left (# against #)",
+             lambda: [printed("entropy_collapse", "among the good", which)[at] for which, at in ((1, -1), (0, -2))]),
+            ("at accuracy # more than twice", lambda: [printed("entropy_collapse", "accuracy", 1)[-1]]),
+            ("at accuracy # more than twice", lambda: [printed("entropy_collapse", "accuracy")[-2]]),
             ("rewards 1, 0, 0 changes it by +# η", lambda: entropy_rises((0.46, 0.49, 0.05), (1.0, 0.0, 0.0))),
             ("has over .95 in # % of the runs.", lambda: [100 * printed("entropy_collapse", ONE_LEADS, 1)[-1]]),
             ("raises pass@1 from # to #,", lambda: [one_works(when)[0] for when in ("before training", "after  ")]),
@@ -201,82 +165,37 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
             ("policy would have #: methods", lambda: one_works("after, if even")[-1:]),
         )
     ),
-    (
-        "teaching/10_entropy_collapse.md",
-        "over the three good actions would have # nats",
-        lambda: printed("entropy_collapse", "if even")[-1:],
-    ),
+    ("teaching/10_entropy_collapse.md", "over the three good actions would have # nats",
+     lambda: printed("entropy_collapse", "if even")[-1:]),
     ("teaching/10_entropy_collapse.md", "this one has #, as", lambda: printed("entropy_collapse", "entropy  ")[-1:]),
-    (
-        "teaching/10_entropy_collapse.md",
-        "as in # % of the runs",
-        lambda: [100 * printed("entropy_collapse", ONE_LEADS)[-1]],
-    ),
+    ("teaching/10_entropy_collapse.md", "as in # % of the runs", lambda: [100 * printed("entropy_collapse", ONE_LEADS)[-1]]),
     *(
         (page, f"on `{task}` # (# to #", lambda task=task: rft_above_grpo(task))
         for page in ("what_did_it_learn", "teaching/16_what_did_it_learn.md")
         for task in ("sort", "chain", "trip")
     ),
-    (
-        "what_did_it_learn",
-        "at # to # against # to # ([runs]",
-        lambda: [x for arm in ("RFT", "GRPO") for x in extremes(ran("what_did_it_learn", f"sort, 240 steps, {arm}"))],
-    ),
-    (
-        "teaching/12_reward_hacking.md",
-        "(# at step 10 without it)",
-        lambda: printed("reward_hacking", "a judge        step 10")[-1:],
-    ),
-    (
-        "reward_hacking",
-        "after ten steps without any penalty: #.",
-        lambda: printed("reward_hacking", "a judge        step 10")[-1:],
-    ),
-    (
-        "reward_hacking",
-        "too: # after 10 steps, # after 20 (next table)",
-        lambda: [
-            printed("reward_hacking", row, which)[-1] for row, which in ((LEASHED + "  step 10", 0), ("step 20", 2))
-        ],
-    ),
-    (
-        "reward_hacking",
-        "accuracy ends # above the start",
-        lambda: [sum(printed("reward_hacking", LEASHED + "        right")[:3]) / 3 - right_at_start()],
-    ),
-    (
-        "reward_hacking",
-        "at step 10 it was # above. Stopping after ten steps without it: #.",
-        lambda: [
-            printed("reward_hacking", f"{arm}  step 10")[-1] - right_at_start() for arm in (LEASHED, "a judge      ")
-        ],
-    ),
+    ("what_did_it_learn", "at # to # against # to # ([runs]",
+     lambda: [x for arm in ("RFT", "GRPO") for x in extremes(ran("what_did_it_learn", f"sort, 240 steps, {arm}"))]),
+    ("teaching/12_reward_hacking.md", "(# at step 10 without it)",
+     lambda: printed("reward_hacking", "a judge        step 10")[-1:]),
+    ("reward_hacking", "after ten steps without any penalty: #.",
+     lambda: printed("reward_hacking", "a judge        step 10")[-1:]),
+    ("reward_hacking", "too: # after 10 steps, # after 20 (next table)",
+     lambda: [printed("reward_hacking", row, which)[-1] for row, which in ((LEASHED + "  step 10", 0), ("step 20", 2))]),
+    ("reward_hacking", "accuracy ends # above the start",
+     lambda: [sum(printed("reward_hacking", LEASHED + "        right")[:3]) / 3 - right_at_start()]),
+    ("reward_hacking", "at step 10 it was # above. Stopping after ten steps without it: #.",
+     lambda: [printed("reward_hacking", f"{arm}  step 10")[-1] - right_at_start() for arm in (LEASHED, "a judge      ")]),
     ("symptoms.md", "far more: # to # % in lesson 08", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
     ("teaching/15_two_engines.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
     ("teaching/15_two_engines.md", "of 4 steps #. With", lambda: lost(4)[:1]),
     ("teaching/15_two_engines.md", "lose between # and #:", lambda: lost(8)[1:]),
-    (
-        "teaching/17_the_family.md",
-        "five seeds in section 6 spread over #,",
-        lambda: spread(printed("the_family", "GRPO  ")),
-    ),
-    (
-        "teaching/17_the_family.md",
-        "in `experiments/further_runs.csv` over #:",
-        lambda: spread(ran("the_family", "GRPO")),
-    ),
-    (
-        "the_family",
-        "GRPO's limits ends at # to #, and",
-        lambda: extremes(ran("the_family", "CISPO, limits .8 and 1.2")),
-    ),
+    ("teaching/17_the_family.md", "five seeds in section 6 spread over #,", lambda: spread(printed("the_family", "GRPO  "))),
+    ("teaching/17_the_family.md", "in `experiments/further_runs.csv` over #:", lambda: spread(ran("the_family", "GRPO"))),
+    ("the_family", "GRPO's limits ends at # to #, and", lambda: extremes(ran("the_family", "CISPO, limits .8 and 1.2"))),
     ("the_family", "and GRPO at # to # ([runs]", lambda: extremes(ran("the_family", "GRPO"))),
     ("the_family", "the policy ends at # to #:", lambda: extremes(ran("the_family", "no gradient beyond the limits"))),
-    (
-        "the_family",
-        "upper limit of 2 CISPO ends at # to #.",
-        lambda: extremes(ran("the_family", "CISPO, upper limit 2")),
-    ),
+    ("the_family", "upper limit of 2 CISPO ends at # to #.", lambda: extremes(ran("the_family", "CISPO, upper limit 2"))),
     ("teaching/slides/2.md", "# to # times narrower", narrower),
     ("teaching/slides/2.md", "08 it clips # to # %", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
     ("teaching/slides/3.md", "$dH = +#", lambda: entropy_rises((0.46, 0.49, 0.05), (1.0, 0.0, 0.0))),
@@ -285,7 +204,7 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("keeping_entropy", "of .6, .3, .1, top-p 0.9 samples #, #, 0.", lambda: [0.6 / 0.9, 0.3 / 0.9]),
     ("keeping_entropy", "the weight w = # of what was sampled", lambda: [0.9]),
     ("dapo", "15 tokens has 1 − ½ · ¾ = #", lambda: punished(factor=0.5, floor=-0.5)),
-    ("dapo", "15 tokens has 1 − ½ · ¾ = #", lambda: [(punished()[0] + 1) / 2]),  # rewards 1 and −1, half as far apart
+    ("dapo", "15 tokens has 1 − ½ · ¾ = #", lambda: [(punished()[0] + 1) / 2]),
     *(("symptoms.md", f"# % at p = {p}", lambda p=p: [100 * dead(float(p), 8)]) for p in (".5", ".1", ".01")),
     ("symptoms.md", "times less than the reference is #", lambda: [math.exp(4) - 1 - 4]),
     ("symptoms.md", "it likes e⁴ times more #", lambda: [math.exp(-4) - 1 + 4]),
@@ -297,20 +216,19 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
             (r"\varepsilon_{\text{high}}/q},\ #\big)$", lambda: [DCPO.bounds.max_ratio]),
         )
     ),
-]
+]  # fmt: skip
 
 
 def differs(text, words, numbers):
     """Return what the text says there otherwise: its numbers, rounded as it has them, are these."""
-    found = re.findall(re.escape(words).replace(r"\#", "#").replace("#", r"([−-]?\d*\.?\d+)"), text)
-    if len(found) != 1:
-        return f"{words!r} stands {len(found)} times"
-    said = list(found[0]) if isinstance(found[0], tuple) else found
-    digits = [len(number.partition(".")[2]) for number in said]
+    quotes = re.findall(re.escape(words).replace(r"\#", "#").replace("#", r"([−-]?\d*\.?\d+)"), text)
+    if len(quotes) != 1:
+        return f"{words!r} stands {len(quotes)} times"
+    quoted_numbers = list(quotes[0]) if isinstance(quotes[0], tuple) else quotes
     far = [
         f"{words!r} has {number}, not {due:.4g}"
-        for number, due, places in zip(said, numbers, digits, strict=True)
-        if abs(floats(number)[0] - due) > 0.5 * 10**-places + 1e-9
+        for number, due in zip(quoted_numbers, numbers, strict=True)
+        if abs(floats(number)[0] - due) > 0.5 * 10 ** -len(number.partition(".")[2]) + 1e-9
     ]
     return ", ".join(far)
 
@@ -331,29 +249,23 @@ def test_what_is_quoted_otherwise_is_found():
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.stem)
 def test_a_plan_gives_a_cell_the_seconds_that_the_lesson_gives_it(plan):
     text = plan.read_text(encoding="utf-8")
-    said = re.findall(r"\((\d+) s\)", text)
-    said += [
-        number
-        for run in re.findall(r"((?:\d+(?:, | and | to ))*\d+) seconds", text)
-        for number in re.findall(r"\d+", run)
-    ]
+    seconds = set(re.findall(r"\((\d+) s\)", text))
+    for run in re.findall(r"((?:\d+(?:, | and | to ))*\d+) seconds", text):
+        seconds |= set(re.findall(r"\d+", run))
     code = [cell.source for cell in cells(plan.stem[3:]) if cell.cell_type == "code"]
-    assert set(said) <= {number for source in code for number in re.findall(r"^# (\d+) seconds?", source, re.M)}
+    assert seconds <= {number for source in code for number in re.findall(r"^# (\d+) seconds?", source, re.M)}
 
 
 def test_where_the_weight_is_needed():
     """Lesson 15: of four arms the lag is repaired where bad responses are weighted, and good ones alone lose everything."""
-    both, bad, good, none = (
+    weighted, bad, good, none = (
         ran("two_engines", f"8 steps old{arm}")
         for arm in (", weighted", ", weighted where A < 0", ", weighted where A > 0", "")
     )
-    assert min(both + bad) > max(none) + 0.2
+    assert min(weighted + bad) > max(none) + 0.2
     assert max(good) < 0.01 < min(none)
-    assert printed("two_engines", "8 steps old, w on A < 0  right at the end, by seed:") == [
-        round(x, 2) for x in bad[:2]
-    ]
-    assert printed("two_engines", "8 steps old, w on A > 0  right at the end, by seed:") == [
-        round(x, 2) for x in good[:2]
-    ]
+    for sign, runs in (("<", bad), (">", good)):
+        row = f"8 steps old, w on A {sign} 0  right at the end, by seed:"
+        assert printed("two_engines", row) == [round(right, 2) for right in runs[:2]]
     assert min(ran("two_engines", "8 steps old, weighted where A < 0, cap 1")) > max(none) + 0.15
     assert max(ran("two_engines", "8 steps old, weighted where A > 0, cap 1")) < 0.01

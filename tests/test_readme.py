@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from rlviz.cli import app
-from rlviz.cli.plot import command_of
+from rlviz.cli.plot import picture_command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,7 +51,9 @@ def test_commands_and_options_exist():
     for line in "\n".join(SHELL[2:]).splitlines():
         program, name, *arguments = shlex.split(line)
         assert program == "rlviz"
-        command = command_of(arguments[0]) if name == "plot" else commands[name]  # a picture has options of its own
+        command = (
+            picture_command(arguments[0]) if name == "plot" else commands[name]
+        )  # a picture has options of its own
         options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         assert {word for word in arguments if word.startswith("--")} <= options, line
         seen += 1
@@ -90,8 +92,8 @@ def test_the_benchmark_that_the_readme_names_still_runs(capsys):
     """On its case that needs no TRL: one pair of runs of one step."""
     assert "tests/benchmarks/bench_trl.py" in README
     runpy.run_path(str(ROOT / "tests" / "benchmarks" / "bench_trl.py"))["main"]("lookup", 1, 1)
-    said = capsys.readouterr().out
-    assert "median ratio by the processor" in said and "mean reward by step, ours and before" in said
+    output = capsys.readouterr().out
+    assert "median ratio by the processor" in output and "mean reward by step, ours and before" in output
 
 
 def test_the_pages_are_all_found_and_linked():

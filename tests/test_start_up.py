@@ -9,11 +9,11 @@ import pytest
 
 from rlviz import imports
 
-OF_TORCHS_COMPILER = {"torch._dynamo", "torch.distributed.tensor", "sympy"}
-OF_TABLES = {"pandas", "scipy", "sklearn"}
-OF_PICTURES = {"matplotlib", "ipywidgets", "IPython"}
-OF_THE_MODEL = {"tokenizers", "safetensors", "transformers"} | OF_TORCHS_COMPILER
-LATER = OF_TABLES | OF_PICTURES | OF_TORCHS_COMPILER | {"transformers"}
+COMPILER = {"torch._dynamo", "torch.distributed.tensor", "sympy"}
+TABLES = {"pandas", "scipy", "sklearn"}
+DRAWING = {"matplotlib", "ipywidgets", "IPython"}
+MODEL = {"tokenizers", "safetensors", "transformers"} | COMPILER
+LATER = TABLES | DRAWING | COMPILER | {"transformers"}
 START = """
 from dataclasses import replace
 from rlviz import DAPO, DPO, GRPO, PairSettings, TrainSettings, load_policy, resume, train
@@ -25,46 +25,36 @@ def first_step(run):
     run.close()
 """
 # what is done in one interpreter, in this order; after each, modules that must be there, and modules that must not
-STAGES = {
-    "settings": ("import rlviz.settings", {"rlviz.settings"}, {"torch"} | LATER),
-    "the package and help": (
-        """
+HELP = """
 import rlviz
 from rlviz.cli import app
 from typer.testing import CliRunner
 assert "train" in CliRunner().invoke(app, ["--help"]).output
 assert "--eps-low" in CliRunner().invoke(app, ["train", "--help"]).output
-""",
-        {"rlviz.cli"},
-        {"torch", "joblib"} | LATER,
-    ),
+"""
+DAPO = 'first_step(train("lookup", replace(DAPO, kl=KLInLoss(beta=0.1)), replace(SMALL, details_every=1), out="dapo"))'
+DPO = """
+pairs = PairSettings(steps=2, num_pairs=4, batch_size=2, max_new_tokens=4)
+first_step(train("chain", DPO, pairs, out="dpo"))
+"""
+TRANSFORMERS = """
+policy = load_policy("chain")
+assert "transformers" not in sys.modules
+assert type(policy.model).__module__ == "transformers.models.llama.modeling_llama"
+"""
+STAGES = {
+    "settings": ("import rlviz.settings", {"rlviz.settings"}, {"torch"} | LATER),
+    "the package and help": (HELP, {"rlviz.cli"}, {"torch", "joblib"} | LATER),
     "rlviz train": (
         "from rlviz.cli import train\nimport rlviz.training.start",
         {"torch", "rlviz.training.start"},
         LATER,
     ),
     "GRPO": (f'{START}first_step(train(load_policy("chain"), "chain", GRPO, SMALL, out="grpo"))', set(), LATER),
-    "DAPO with KL": (
-        'first_step(train("lookup", replace(DAPO, kl=KLInLoss(beta=0.1)), replace(SMALL, details_every=1), out="dapo"))',
-        set(),
-        LATER,
-    ),
-    "DPO": (
-        "pairs = PairSettings(steps=2, num_pairs=4, batch_size=2, max_new_tokens=4)\n"
-        'first_step(train("chain", DPO, pairs, out="dpo"))',
-        set(),
-        LATER,
-    ),
+    "DAPO with KL": (DAPO, set(), LATER),
+    "DPO": (DPO, set(), LATER),
     "resumed": ('first_step(resume("grpo"))', set(), LATER),
-    "a model of transformers": (
-        """
-policy = load_policy("chain")
-assert "transformers" not in sys.modules
-assert type(policy.model).__module__ == "transformers.models.llama.modeling_llama"
-""",
-        {"transformers"},
-        OF_TABLES | OF_PICTURES,
-    ),
+    "a model of transformers": (TRANSFORMERS, {"transformers"}, TABLES | DRAWING),
 }
 PICTURES = """
 from rlviz import explore_clip, training_panel
@@ -86,32 +76,28 @@ def modules_after(*stages: str, folder: Path) -> list[set[str]]:
 
 def test_nothing_is_imported_before_it_is_needed(tmp_path):
     after = modules_after(*(code for code, _, _ in STAGES.values()), folder=tmp_path)
-    for (name, (_, there, absent)), modules in zip(STAGES.items(), after, strict=True):
-        assert there <= modules and not absent & modules, (name, absent & modules)
+    for (name, (_, present, absent)), modules in zip(STAGES.items(), after, strict=True):
+        assert present <= modules and not absent & modules, (name, absent & modules)
 
 
 def test_no_picture_waits_for_a_model_or_for_tables(tmp_path):
     (imported,) = modules_after(PICTURES, folder=tmp_path)
     assert {"torch", "matplotlib.figure", "rlviz.pictures.sampling"} <= imported
-    assert not imported & (OF_THE_MODEL | OF_TABLES | {"matplotlib.pyplot"})
+    assert not imported & (MODEL | TABLES | {"matplotlib.pyplot"})
 
 
 def test_what_is_imported_for_good_leaves_the_search_for_garbage(monkeypatch):
-    frozen = []
-    monkeypatch.setattr(imports, "import_module", lambda name: frozen.append((name, gc.isenabled())))
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append("freeze"))
-    imports.import_without_gc("no_such_module")
-    assert frozen == [("no_such_module", False), "freeze"]
-    assert gc.isenabled()
-    imports.import_without_gc("sys")  # is there already
-    assert frozen[2:] == [("sys", True)]
-
-
-def test_the_search_for_garbage_goes_on_after_a_failed_import(monkeypatch):
-    monkeypatch.setattr(gc, "freeze", lambda: None)
+    calls = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
     with pytest.raises(ModuleNotFoundError):
         imports.import_without_gc("no_such_module")
-    assert gc.isenabled()
+    assert gc.isenabled()  # after a failure, too
+    calls.clear()
+    monkeypatch.setattr(imports, "import_module", lambda name: calls.append((name, gc.isenabled())))
+    imports.import_without_gc("no_such_module")
+    assert calls == [("no_such_module", False), "freeze"] and gc.isenabled()
+    imports.import_without_gc("sys")  # is loaded already
+    assert calls[2:] == [("sys", True)]
 
 
 def test_training_is_imported_for_good(monkeypatch):
@@ -119,7 +105,7 @@ def test_training_is_imported_for_good(monkeypatch):
 
     from rlviz.cli import app, train
 
-    asked = []
-    monkeypatch.setattr(train, "import_without_gc", asked.append)
+    imported = []
+    monkeypatch.setattr(train, "import_without_gc", imported.append)
     assert CliRunner().invoke(app, ["train", "--algorithm", "nothing"]).exit_code == 2
-    assert asked == ["rlviz.training.start"]
+    assert imported == ["rlviz.training.start"]

@@ -41,10 +41,10 @@ def test_the_headings_that_others_point_to_stay():
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_opens_the_picture_in_the_state_that_is_meant(call):
-    made = ast.parse(call, mode="eval").body
-    values = {word.arg: ast.literal_eval(word.value) for word in made.keywords}
-    own = [getattr(rlviz, name.id) for name in made.args]
-    assert getattr(rlviz, made.func.id)(*own, **values).caption
+    node = ast.parse(call, mode="eval").body
+    values = {word.arg: ast.literal_eval(word.value) for word in node.keywords}
+    algorithms = [getattr(rlviz, name.id) for name in node.args]
+    assert getattr(rlviz, node.func.id)(*algorithms, **values).caption
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -36,14 +36,14 @@ def test_a_plan_fills_its_minutes(plan):
 @pytest.mark.parametrize("sheet", ["cheatsheet.md", "cheatsheet.zh.md"])
 def test_a_cheat_sheet_has_the_widths_and_the_means_of_the_library(sheet):
     text = (COURSE / "teaching" / sheet).read_text(encoding="utf-8")
-    said = re.findall(r"text\{low\}\} = ([.\d]+)\$[,，] ?\$\\varepsilon_\{\\text\{high\}\} = ([.\d]+)\$", text)
-    due = [(each.bounds.eps_low, each.bounds.eps_high) for each in (DAPO, GSPO, DCPO)]
-    assert [(float(low), float(high)) for low, high in said] == due
+    widths = re.findall(r"text\{low\}\} = ([.\d]+)\$[,，] ?\$\\varepsilon_\{\\text\{high\}\} = ([.\d]+)\$", text)
+    due = [(a.bounds.eps_low, a.bounds.eps_high) for a in (DAPO, GSPO, DCPO)]
+    assert [(float(low), float(high)) for low, high in widths] == due
     rows = [line.strip("| ").split(" | ") for line in text.splitlines()]
     means = {cells[0]: cells[-1] for cells in rows if len(cells) == 4}
-    known = [each for each in ALGORITHMS if hasattr(each, "aggregate") and each.name != "GSPO" and each.name in means]
+    known = [a for a in ALGORITHMS if hasattr(a, "aggregate") and a.name != "GSPO" and a.name in means]
     assert len(known) >= 6
-    for each in known:
-        weights = each.aggregate(torch.arange(8) < torch.tensor([[[2], [8]]])).sum(-1).flatten().tolist()
+    for algorithm in known:
+        weights = algorithm.aggregate(torch.arange(8) < torch.tensor([[[2], [8]]])).sum(-1).flatten().tolist()
         (names,) = [names for due, names in MEANS.items() if weights == pytest.approx(due)]
-        assert means[each.name] in names
+        assert means[algorithm.name] in names

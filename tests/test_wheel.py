@@ -33,8 +33,8 @@ def site(tmp_path_factory):
 
 
 def notebooks_in(folder):
-    found = (file.relative_to(folder) for file in folder.rglob("*.ipynb"))
-    return {file.as_posix() for file in found if not any(part.startswith(".") for part in file.parts)}
+    files = (file.relative_to(folder) for file in folder.rglob("*.ipynb"))
+    return {file.as_posix() for file in files if not any(part.startswith(".") for part in file.parts)}
 
 
 def test_it_copies_the_course_and_trains(site, tmp_path):

@@ -36,28 +36,19 @@ print(json.dumps({"answers": answers, "helps": helps}))
 """
 
 
-def asked_here():
+def test_without_docstrings_every_answer_is_the_same():
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(SCRIPT, {})
-    return json.loads(out.getvalue())
-
-
-def asked_without():
-    done = subprocess.run(
-        [sys.executable, "-OO", "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=600
-    )
+    command = [sys.executable, "-OO", "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
-def test_without_docstrings_every_answer_is_the_same():
-    with_them, without = asked_here(), asked_without()
+    with_them, without = json.loads(out.getvalue()), json.loads(done.stdout)
     for question, answer in with_them["answers"].items():
         assert answer == without["answers"][question], question
     assert all(with_them["answers"].values())
-    differences, shown = with_them["answers"]["differences"], with_them["answers"]["rlviz show"]
+    differences, page = with_them["answers"]["differences"], with_them["answers"]["rlviz show"]
     assert len(differences) > 100 and not any("does not say" in row for row in differences)
-    assert shown[0] == 0 and "clip" in shown[1]
+    assert page[0] == 0 and "clip" in page[1]
     assert with_them["answers"]["formulas"][0] == "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"
-    for told in (with_them, without):  # of the help each has its own width
-        assert told["helps"] and all(code == 0 and helps for code, helps in told["helps"].values())
+    for answers in (with_them, without):  # of the help each has its own width
+        assert answers["helps"] and all(code == 0 and helps for code, helps in answers["helps"].values())

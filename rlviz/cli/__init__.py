@@ -26,11 +26,10 @@ from rlviz.cli import (
     plot,
     train,
 )
-from rlviz.cli.terminal import console, refusals, write_any_character
+from rlviz.cli.terminal import console, escape_unencodable, refuse_in_a_sentence
 
-COMMANDS: dict[
-    Callable[..., None], str
-] = {  # in the order of the help → what it writes, for where the system names no file
+# in the order of the help → what it writes, for where the system names no file
+COMMANDS: dict[Callable[..., None], str] = {
     lab.lab: "the course",
     pages.playground: "the playground",
     train.train: "a file of the run",
@@ -63,8 +62,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         console.print(f"rlviz {rlviz.__version__}")
         raise typer.Exit
 
@@ -79,11 +78,11 @@ def _rlviz(
 
 
 for command, written in COMMANDS.items():
-    context = plot.OPTIONS_ARE_READ_LATER if command is plot.plot else None
-    app.command(command.__name__.strip("_"), context_settings=context)(refusals(written)(command))
+    context = plot.READ_LATER if command is plot.plot else None
+    app.command(command.__name__.strip("_"), context_settings=context)(refuse_in_a_sentence(written)(command))
 
 
 def main() -> None:
     """Run the command line."""
-    write_any_character()
+    escape_unencodable()
     app()

@@ -24,7 +24,7 @@ from rlviz.cli.options import (
     with_options,
     without_usual_kl,
 )
-from rlviz.cli.terminal import Format, errors, plain, print_json, run_under_a_bar, say, wide_console
+from rlviz.cli.terminal import Format, errors, plain, print_json, run_with_progress, say, wide_console
 from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def compare(
             on=on,
         )
     if comparing.missing:
-        run_under_a_bar(comparing, "runs", _words, errors)
+        run_with_progress(comparing, "runs", _words, errors)
     _answer(comparing.result(), comparing.folder, output)
 
 
@@ -151,7 +151,7 @@ def _cores(budget: str, device: str) -> int:
 
 
 def _words(now: RunProgress) -> str:
-    """Return where a run stands; once it is done, print that."""
+    """Return the progress line of a run; once it is done, print its accuracy."""
     run = f"{now.contender}, seed {now.seed}"
     if now.done:
         say(f"{run}: held-out accuracy {now.accuracy:.3f}", errors)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from rlviz.cli.lab import copy, course_source, say_what_was_kept
+from rlviz.cli.lab import copy, course_source, print_left_alone
 from rlviz.cli.terminal import errors, exit_after, notes, say
 
 
@@ -28,7 +28,7 @@ def course(
     with notes():
         report = copy(files(edition, course_source()), out)
     say(f"{len(report.written)} files written to {out}")
-    say_what_was_kept(report)
+    print_left_alone(report)
 
 
 def predictions(
@@ -43,10 +43,10 @@ def predictions(
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--out must end in .png, .svg or .pdf; got {out}")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         figure = room(folder, lesson)
-    for warning in told:
+    for warning in warned:
         say(str(warning.message))
     figure.savefig(out)
     say(str(out))
@@ -73,7 +73,7 @@ def grade(
     the network; what it installs or changes there can also change the grades of others. A row is written as each notebook ends.
     After a stop, the same call goes on with the rest; a notebook that has changed is graded anew.
     """
-    from rlviz.cli.signals import stops_interrupt
+    from rlviz.cli.signals import immediate_interrupt
     from rlviz.lessons.gradebook import NO_WALL
     from rlviz.lessons.grading import grades
 
@@ -82,11 +82,13 @@ def grade(
     if not out.parent.is_dir():
         raise ValueError(f"--out must lie in a folder that exists; {out.parent} is none")
     errors.print(escape(NO_WALL))
-    with stops_interrupt() as stopped:
-        for one, before in grades(folder, lessons or course_source(), out, limit=limit, memory=memory):
-            error, taken = f" ({one.error})" if one.error else "", "; graded by an earlier call" if before else ""
-            passed = f"{len(one.passed)} of {one.asked} checks passed"
-            say(f"{one.student} {one.lesson}: {passed}{error}{taken}")
+    with immediate_interrupt() as stopped:
+        for graded, is_earlier in grades(folder, lessons or course_source(), out, limit=limit, memory=memory):
+            error = f" ({graded.error})" if graded.error else ""
+            earlier = "; graded by an earlier call" if is_earlier else ""
+            say(
+                f"{graded.student} {graded.lesson}: {len(graded.passed)} of {graded.asked} checks passed{error}{earlier}"
+            )
     if stopped:
         say(f"Stopped. The grades up to here are in {out}; the same command goes on.")
         raise exit_after(stopped[0])

@@ -14,7 +14,7 @@ import typer
 from rich.table import Column, Table
 
 from rlviz.cli.options import On
-from rlviz.cli.terminal import console, plain, run_under_a_bar, say
+from rlviz.cli.terminal import console, plain, run_with_progress, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,44 +34,40 @@ def experiment(
     on: On = "local",
 ) -> None:
     """Test the sources' claims on small models: what was seen of each, and what not, with numbers and pictures."""
+    import os
+
     from rlviz.study import claims
 
     if listed:
         table = Table(Column("name", no_wrap=True), "claim", "seconds a seed")
-        for each in claims.CLAIMS:
-            table.add_row(each.name, plain(each.says), f"{each.seconds:.0f}")
+        for claim in claims.CLAIMS:
+            table.add_row(claim.name, plain(claim.says), f"{claim.seconds:.0f}")
         console.print(table)
         return
     if every == (name is not None):
         raise ValueError("give the name of one experiment, or --all; `rlviz experiment --list` lists them")
-    chosen = claims.CLAIMS if every else (claims.find_claim(name or ""),)
-    _run(chosen, range(seeds), out, jobs, every, on)
-
-
-def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, every: bool, on: str) -> None:
-    """Run the trials; as soon as a claim has all of them, write its files and print its outcomes; at the end write the table."""
-    import os
-
     from rlviz.parallel import is_remote
     from rlviz.study.verdicts import Trials
 
-    trials = Trials(chosen, seeds, out, jobs=jobs or (None if is_remote(on) else os.cpu_count()), on=on)
-    claims = {claim.name: claim for claim in chosen}
+    chosen: Sequence[Claim] = claims.CLAIMS if every else (claims.find_claim(name or ""),)
+    numbers = range(seeds)
+    trials = Trials(chosen, numbers, out, jobs=jobs or (None if is_remote(on) else os.cpu_count()), on=on)
+    by_name = {claim.name: claim for claim in chosen}
     missing = Counter(name for name, _ in (trial.key for trial in trials.missing))
 
     def report(step: tuple[str, int]) -> str:
         name, seed = step
         missing[name] -= 1
-        if not missing[name]:
-            _conclude(claims[name], trials.frame(claims[name]), out)
+        if not missing[name]:  # as soon as a claim has all of its trials
+            _conclude(by_name[name], trials.frame(by_name[name]), out)
         return f"{name}, seed {seed}"
 
-    for name, claim in claims.items():
-        if not missing[name]:
+    for claim in chosen:
+        if not missing[claim.name]:
             _conclude(claim, trials.frame(claim), out)
-    run_under_a_bar(trials, "trials", report)
+    run_with_progress(trials, "trials", report)
     if every or (out / "verdicts.md").is_file():
-        _write_table(out, chosen, set(seeds))
+        _write_table(out, chosen, set(numbers))
     else:
         say(f"Written: {out / chosen[0].name}.png")
 

@@ -85,14 +85,14 @@ def show(
     page = listing_of(algorithm, against=other)
     rows = [] if other is None else differences(other, algorithm)
     if output == "json":
-        told = {
+        answer = {
             "algorithm": algorithm.name,
             "source": algorithm.source,
             "formulas": str(page.formulas).splitlines(),
             "page": str(page),
         }
         compared = {} if other is None else {"against": other.name, "differences": [asdict(row) for row in rows]}
-        print_json(told | compared)
+        print_json(answer | compared)
         return
     if other is not None and not rows:
         console.print(f"{algorithm.name} and {other.name} do not differ.", markup=False)
@@ -120,7 +120,7 @@ def _as_table(formulas: Formulas) -> Table:
     for slot, name, row in formulas.lines():
         if slot:
             table.add_section()
-        said = Text(" ".join(row.parts(tex=False)))
-        said.highlight_regex("«[^»]*»", "bold")
-        table.add_row(f"[bold]{slot}[/]", plain(name), said)
+        formula = Text(" ".join(row.parts(tex=False)))
+        formula.highlight_regex("«[^»]*»", "bold")
+        table.add_row(f"[bold]{slot}[/]", plain(name), formula)
     return table

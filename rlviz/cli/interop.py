@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rlviz.interop import Export
 
 COLOURS = {"exact": "green", "approximate": "yellow", "inexpressible": "bold red"}
-OF_A_RUN = ("what", "to", "strict", "out", "output", "accumulation")
+RUN_OPTIONS = ("what", "to", "strict", "out", "output", "accumulation")
 CHANGES = {name: option for name, option in options_of(Changes).items() if name != "supervision"}
 CURVES = "learning_curves.png"
 
@@ -64,32 +64,35 @@ def export(
     """
     run = Path(what) if Path(what).exists() or "/" in what else None
     if run is not None:
-        refuse_beside(context, f"{what}: a run keeps what it began with", OF_A_RUN)
+        refuse_beside(context, f"{what}: a run keeps what it began with", RUN_OPTIONS)
     suffix = {"trl": ".py", "verl": ".yaml"}[to]
     if out is not None and out.suffix != suffix:
         raise ValueError(f"--out must end in {suffix} for {to}; got {out.name}")
     if out is not None and out.is_file() and not _is_as_written(out):
         raise foreign(out)
-    algorithm, found = _of_run(run) if run is not None else _named(what, settings, changes, set or [])
+    algorithm, run_settings = (
+        _run_algorithm(run) if run is not None else _named_algorithm(what, settings, changes, set or [])
+    )
     from rlviz.interop import to_trl, to_verl
     from rlviz.interop.writing import script, yaml_text
     from rlviz.training.files import write_text
 
     with notes():
-        told = (to_trl if to == "trl" else to_verl)(algorithm, found, accumulation=accumulation)
-    text = "" if out is None else script(told, algorithm) if to == "trl" else yaml_text(told)
+        exported = (to_trl if to == "trl" else to_verl)(algorithm, run_settings, accumulation=accumulation)
+    text = "" if out is None else script(exported, algorithm) if to == "trl" else yaml_text(exported)
     if output == "json":
-        print_json(told.as_json())
+        print_json(exported.as_json())
     else:
-        _show(told)
+        _print_export(exported)
     if out is not None:
-        first, _, rest = text.partition("\n")
-        write_text(out, f"{first} [{_digest(rest)}]\n{rest}")
+        head, _, body = text.partition("\n")
+        write_text(out, f"{head} [{_digest(body)}]\n{body}")
         say(f"Written: {out}", errors)
-    lacking = [line.slot for line in told.slots if line.fit == "inexpressible"]
-    if told.own or (strict and lacking):
-        why = f"a piece of your own in {', '.join(told.own)}" if told.own else f"no options for {', '.join(lacking)}"
-        raise ValueError(f"{told.algorithm} is not {to}'s: {why}")
+    lacking = [line.slot for line in exported.slots if line.fit == "inexpressible"]
+    unknown = ", ".join(exported.unknown_slots)
+    if unknown or (strict and lacking):
+        why = f"a piece of your own in {unknown}" if unknown else f"no options for {', '.join(lacking)}"
+        raise ValueError(f"{exported.algorithm} is not {to}'s: {why}")
 
 
 def _digest(text: str) -> str:
@@ -98,11 +101,13 @@ def _digest(text: str) -> str:
 
 def _is_as_written(out: Path) -> bool:
     """Return whether nobody changed an exported file, which is there to be changed: its first line ends in the rest's digest."""
-    first, _, rest = out.read_text(encoding="utf-8", errors="replace").partition("\n")
-    return first.endswith(f"[{_digest(rest)}]")
+    head, _, body = out.read_text(encoding="utf-8", errors="replace").partition("\n")
+    return head.endswith(f"[{_digest(body)}]")
 
 
-def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], parameters: list[str]) -> tuple[Any, Any]:
+def _named_algorithm(
+    what: str, settings: dict[str, Any], changes: dict[str, Any], parameters: list[str]
+) -> tuple[Any, Any]:
     """Return an algorithm as its paper has it, with these changes, and its settings."""
     from rlviz.algorithms import find_algorithm, numbers
     from rlviz.interop.exporting import settings_of_large_models
@@ -110,24 +115,24 @@ def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], paramet
 
     algorithm = find_algorithm(what)
     known = numbers(algorithm)
-    asked = dict(changes)
-    for each in parameters:
-        name, equals, value = each.partition("=")
+    values = dict(changes)
+    for parameter in parameters:
+        name, equals, value = parameter.partition("=")
         if not equals:
-            raise ValueError(f"--set must be NAME=VALUE, such as max_length=20480; got {each!r}")
+            raise ValueError(f"--set must be NAME=VALUE, such as max_length=20480; got {parameter!r}")
         name = closest("--set", name.strip(), list(known))
         try:
-            asked[name] = type(known[name])(value)
+            values[name] = type(known[name])(value)
         except ValueError:
             kind = "a whole number" if isinstance(known[name], int) else "a number"
             raise ValueError(f"--set {name} must be {kind}; got {value!r}") from None
-    if "beta" in asked:
-        algorithm = with_kl(algorithm, asked.pop("beta"))
-    return algorithm.with_parameters(**asked), settings_of_large_models(algorithm, **settings)
+    if "beta" in values:
+        algorithm = with_kl(algorithm, values.pop("beta"))
+    return algorithm.with_parameters(**values), settings_of_large_models(algorithm, **settings)
 
 
-def _of_run(run: Path) -> tuple[Any, Any]:
-    from rlviz.interop.exporting import algorithm_of
+def _run_algorithm(run: Path) -> tuple[Any, Any]:
+    from rlviz.interop.exporting import algorithm_from_run
     from rlviz.settings import settings_from
     from rlviz.training import RunFolder
 
@@ -136,21 +141,21 @@ def _of_run(run: Path) -> tuple[Any, Any]:
         raise ValueError(
             f"{run} was imported from {config['imported']}, which does not say what trained it; name an algorithm"
         )
-    return algorithm_of(config["algorithm"]), settings_from(config["settings"])
+    return algorithm_from_run(config["algorithm"]), settings_from(config["settings"])
 
 
-def _show(told: Export) -> None:
-    title = f"{plain(told.algorithm)} in {told.to}, {told.kind}: {told.fit}"
+def _print_export(export: Export) -> None:
+    title = f"{plain(export.algorithm)} in {export.to}, {export.kind}: {export.fit}"
     table = Table("slot", "piece", "fit", "why", title=title, title_justify="left", show_lines=console.is_terminal)
-    for line in told.slots:
+    for line in export.slots:
         table.add_row(plain(line.slot), plain(line.piece), f"[{COLOURS[line.fit]}]{line.fit}[/]", plain(line.why))
     wide_console().print(table)
-    fields = [f"{name} = {value!r}" for name, value in told.fields.items()] + [f"+ {each}" for each in told.rewards]
-    say(f"Fields: {', '.join(fields)}")
-    if told.measured is not None:
+    fields = [f"{name} = {value!r}" for name, value in export.fields.items()]
+    say(f"Fields: {', '.join([*fields, *(f'+ {reward}' for reward in export.rewards)])}")
+    if export.measured is not None:
         from rlviz.interop.exporting import measurements
 
-        say(f"Measured: {told.measured}, {measurements()['how']}.")
+        say(f"Measured: {export.measured}, {measurements()['how']}.")
 
 
 def explain(
@@ -176,11 +181,11 @@ def explain(
     from rlviz.interop import explain_config
 
     source = sys.stdin.read() if config == "-" else Path(config)
-    told = explain_config(source, kind=kind, devices=devices)
+    explanation = explain_config(source, kind=kind, devices=devices)
     if output == "json":
-        print_json(told.as_json())
+        print_json(explanation.as_json())
     else:
-        console.print(plain_lines(str(told)), soft_wrap=True)
+        console.print(plain_lines(str(explanation)), soft_wrap=True)
 
 
 def import_(
@@ -201,11 +206,11 @@ def import_(
     from rlviz.training.files import whole_file
 
     run = import_run(path, out)
-    there = [str(name) for name in run.metrics if name != "step"]
-    groups = sum(len(told) for told in run.groups.values())
+    recorded = [str(name) for name in run.metrics if name != "step"]
+    groups = sum(len(groups) for groups in run.groups.values())
     for words in (
         f"{run.name} ({run.source}): {len(run.rows)} steps up to step {run.rows[-1]['step']}, {groups} groups of responses",
-        f"Recorded: {', '.join(there)}",
+        f"Recorded: {', '.join(recorded)}",
         f"Not recorded: {', '.join(run.lacking) or 'nothing'}",
         *([f"Logged, without a name here: {', '.join(run.others)}"] if run.others else []),
         *run.notes,

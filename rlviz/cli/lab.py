@@ -53,7 +53,7 @@ def lab(
     console.print("Answers and solutions are in its folder solutions/.")
     if report.removed:
         console.print(f"{len(report.removed)} files of an older course removed; nobody had changed them")
-    say_what_was_kept(report)
+    print_left_alone(report)
     fold_sidebar(folder / _WORKSPACES)
     raise typer.Exit(serve(lab_command(folder, port=port, browser=browser)))
 
@@ -63,14 +63,14 @@ class CopyReport:
     """What `copy_course` did: files written, left alone because their owner changed or linked them, and removed as outdated."""
 
     written: list[str]
-    kept: list[str]
+    left_alone: list[str]
     removed: list[str] = field(default_factory=list)
 
 
-def say_what_was_kept(report: CopyReport) -> None:
+def print_left_alone(report: CopyReport) -> None:
     """Name the files that a copy left alone."""
-    if report.kept:
-        say(f"Left alone, because you changed them or they lie behind a link: {', '.join(report.kept)}")
+    if report.left_alone:
+        say(f"Left alone, because you changed them or they lie behind a link: {', '.join(report.left_alone)}")
 
 
 def course_source() -> Path:
@@ -129,17 +129,17 @@ def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
     target.mkdir(parents=True, exist_ok=True)
     record_file = target / _RECORD
     copied = _read_record(record_file)
-    written, kept, removed = [], [], []
+    written, left_alone, removed = [], [], []
     gone = dict(copied)
     for name, content in contents:
         gone.pop(name, None)
         new, destination = _checksum(content), _own_file(target, name)
         if destination is None:
-            kept.append(name)
+            left_alone.append(name)
             continue
         if destination.exists():
             if not destination.is_file() or _checksum(destination.read_bytes()) not in (new, copied.get(name)):
-                kept.append(name)
+                left_alone.append(name)
                 continue
             if _checksum(destination.read_bytes()) == new:
                 copied[name] = new
@@ -155,7 +155,7 @@ def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
             removed.append(name)
         del copied[name]
     _replace(record_file, (json.dumps(copied, indent=2) + "\n").encode())
-    return CopyReport(written, kept, removed)
+    return CopyReport(written, left_alone, removed)
 
 
 def _replace(file: Path, content: bytes) -> None:
@@ -172,8 +172,8 @@ def fold_sidebar(workspaces: Path) -> None:
     if not workspaces.exists():
         workspaces.mkdir(parents=True)
         layout = {"left": {"collapsed": True, "visible": True}, "right": {"collapsed": True, "visible": True}}
-        kept = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
-        WorkspacesManager(str(workspaces)).save("default", json.dumps(kept))
+        workspace = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
+        WorkspacesManager(str(workspaces)).save("default", json.dumps(workspace))
 
 
 def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rlviz.cli.options import On, Reader, flag, options_of, with_options
-from rlviz.cli.terminal import check_out, check_picture, run_under_a_bar, say
+from rlviz.cli.terminal import check_out, check_picture, run_with_progress, say
 from rlviz.names import closest
 from rlviz.study.map_settings import AXES, MapSettings, Measure
 
@@ -86,7 +86,7 @@ def map_(
         jobs=jobs or (None if is_remote(on) else os.cpu_count()),
         on=on,
     )
-    run_under_a_bar(running, "cells", lambda place: f"a cell at {place[0]:g}, {place[1]:g}")
+    run_with_progress(running, "cells", lambda place: f"a cell at {place[0]:g}, {place[1]:g}")
     explorer = explore_map(table, measure=measure)
     if out.suffix.lower() == ".html":
         write_text(out, page(explorer.title, explorer.html()))

@@ -87,7 +87,7 @@ class Reader(NamedTuple):
     words: str
 
     def value(self, name: str, text: str) -> Any:
-        """Return what the text stands for. Raises ValueError, with name and text, where it stands for nothing."""
+        """Return the parsed value. Raises ValueError, with name and text, for a text that cannot be read."""
         try:
             return self.read(text)
         except ValueError:
@@ -105,7 +105,7 @@ PLAIN = {
 
 
 def reader_of(hint: Any) -> Reader:
-    """Return what reads a number, a path, a text, or a choice, which is checked where it is used. Raises KeyError for others."""
+    """Return the reader of a number, path, text, or choice, which is checked where it is used. Raises KeyError for others."""
     if get_origin(hint) is Literal:
         return Reader(str, f"<{'|'.join(get_args(hint))}>", "a text")
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
@@ -121,10 +121,11 @@ class Option(NamedTuple):
 
     def parameter(self, name: str) -> inspect.Parameter:
         """Return the option as a parameter of a command: a text, or None where it is not given."""
-        told = typer.Option(help=self.help, metavar=self.reader.metavar, rich_help_panel=self.panel, show_default=False)
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, told]
+        option = typer.Option(
+            help=self.help, metavar=self.reader.metavar, rich_help_panel=self.panel, show_default=False
         )
+        hint = Annotated[str | None, option]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
 
 
 def with_options(**groups: Mapping[str, Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -135,30 +136,30 @@ def with_options(**groups: Mapping[str, Option]) -> Callable[[Callable[..., None
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(**given: Any) -> None:
+        def run(**arguments: Any) -> None:
             for group, options in groups.items():
-                texts = {name: given.pop(name) for name in options}
-                given[group] = {
+                texts = {name: arguments.pop(name) for name in options}
+                arguments[group] = {
                     name: options[name].reader.value(name, text) for name, text in texts.items() if text is not None
                 }
-            command(**given)
+            command(**arguments)
 
         signature = inspect.signature(command, eval_str=True)
-        own = [parameter for name, parameter in signature.parameters.items() if name not in groups]
+        typed = [parameter for name, parameter in signature.parameters.items() if name not in groups]
         read = [option.parameter(name) for options in groups.values() for name, option in options.items()]
-        run.__signature__ = signature.replace(parameters=[*own, *read])  # type: ignore[attr-defined]
+        run.__signature__ = signature.replace(parameters=[*typed, *read])  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
-def options_of(kind: type[Any], of_pairs: type[Any] | None = None, without: Collection[str] = ()) -> dict[str, Option]:
+def options_of(kind: type[Any], pair_kind: type[Any] | None = None, without: Collection[str] = ()) -> dict[str, Option]:
     """Return an option for each setting that a dataclass declares, but for those in the panels of the help that are left out.
 
-    of_pairs: what declares the settings of runs on pairs, which come too.
+    pair_kind: what declares the settings of runs on pairs, which come too.
     """
-    others = {} if of_pairs is None else declarations(of_pairs)
-    hints = get_type_hints(kind) | ({} if of_pairs is None else get_type_hints(of_pairs))
+    others = {} if pair_kind is None else declarations(pair_kind)
+    hints = get_type_hints(kind) | ({} if pair_kind is None else get_type_hints(pair_kind))
     return {
         name: Option(reader_of(hints[name]), declaration.help_line(others.get(name)), declaration.panel)
         for name, declaration in (others | declarations(kind)).items()

@@ -20,10 +20,10 @@ def site(
     ),
 ) -> None:
     """Write a static site: live pictures, recorded runs, algorithms, lessons. All of it local: open **site/index.html**."""
-    from rlviz.cli.signals import stops_interrupt
+    from rlviz.cli.signals import immediate_interrupt
     from rlviz.site.build import build
 
-    with stops_interrupt() as stopped, console.status("Drawing every explorer over its grid."):
+    with immediate_interrupt() as stopped, console.status("Drawing every explorer over its grid."):
         names = build(out, course_source())
     if stopped:
         raise exit_after(stopped[0])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
 
 HELP = ["-h", "--help"]
-OPTIONS_ARE_READ_LATER = {"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True}
+READ_LATER = {"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def plot(
@@ -30,12 +30,12 @@ def plot(
     if name in HELP:
         typer.echo(context.get_help())
         return
-    command = command_of(name)
+    command = picture_command(name)
     with command.make_context(f"{context.command_path} {name}", context.args, help_option_names=HELP) as picture:
         command.invoke(picture)
 
 
-def command_of(name: str) -> Any:
+def picture_command(name: str) -> Any:
     """Return the command that draws one picture; each of its explorer's arguments is an option.
 
     Raises ValueError for an unknown name.
@@ -47,7 +47,7 @@ def command_of(name: str) -> Any:
 
     idea = find_explorer(name).idea
 
-    @with_options(arguments=arguments_of(idea))
+    @with_options(arguments=explorer_options(idea))
     def draw(
         arguments: dict[str, Any],
         out: Annotated[Path, typer.Option(help="PNG, SVG, PDF, or HTML that can be touched.")] = Path(f"{name}.png"),
@@ -89,7 +89,7 @@ def on_paper(idea: Any, arguments: dict[str, Any], *, several: bool) -> tuple[An
     return figure, " ".join(f"{label}: {explorer.caption}" for label, explorer in every.items())
 
 
-def arguments_of(idea: Any) -> dict[str, Option]:
+def explorer_options(idea: Any) -> dict[str, Option]:
     """Return an option for each argument of an `Idea`."""
     return {name: _option(idea, name, control) for name, control in idea.controls.items()}
 
@@ -113,8 +113,8 @@ def _option(idea: Any, name: str, control: Any) -> Option:
         else:
             reader = reader_of(int if isinstance(control.step, int) and not control.stops else float)
     default = idea.signature.parameters[name].default
-    own = idea.algorithms is not None and name in idea.algorithms.parameters
-    return Option(reader, f"{about} [default: {'the algorithm’s own' if own else _written(default)}]")
+    is_its = idea.algorithms is not None and name in idea.algorithms.parameters
+    return Option(reader, f"{about} [default: {'the algorithm’s own' if is_its else _written(default)}]")
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do to a command: they end it between two steps, and its exit code says so."""
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP: finish the current step first, or stop the block at once."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from rlviz.parallel import STOPS
 
 
 @contextmanager
-def _stops_call(handler: Callable[[int, FrameType | None], None]) -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C, SIGTERM and SIGHUP call this; give a function that ends it early.
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP call this handler; give a function that restores the usual ones early.
 
     One that this process was started to ignore, as `nohup` does, stays ignored.
     """
     before = {number: signal.getsignal(number) for number in STOPS}
     ours = [number for number, usual in before.items() if usual not in (signal.SIG_IGN, None)]
 
-    def give_back() -> None:
+    def restore() -> None:
         for number in ours:
             signal.signal(number, before[number])
 
     for number in ours:
         signal.signal(number, handler)
     try:
-        yield give_back
+        yield restore
     finally:
-        give_back()
+        restore()
 
 
 @contextmanager
-def interrupt_is_a_wish() -> Iterator[list[int]]:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP fill a list, so that a step is never cut in two; the second acts as always."""
-    asked: list[int] = []
+def graceful_interrupt() -> Iterator[list[int]]:
+    """Give a list that the first Ctrl-C, SIGTERM or SIGHUP fills, so no step is cut in two; the second acts as always."""
+    signals: list[int] = []
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        give_back()
+    def note(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        restore()
 
-    with _stops_call(ask) as give_back:
-        yield asked
+    with _handled_by(note) as restore:
+        yield signals
 
 
 @contextmanager
-def stops_interrupt() -> Iterator[list[int]]:
-    """Let Ctrl-C, SIGTERM and SIGHUP end the block at once; the signal stands in a list then."""
+def immediate_interrupt() -> Iterator[list[int]]:
+    """Give a list of the signal by which Ctrl-C, SIGTERM or SIGHUP ended the block at once."""
     stopped: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
-    with _stops_call(interrupt):
+    with _handled_by(interrupt):
         try:
             yield stopped
         except KeyboardInterrupt as stop:

@@ -26,15 +26,15 @@ console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
-def write_any_character() -> None:
-    """Let stdout and stderr spell a character that their encoding lacks, as Windows' does in a file: \\u2212 for a minus."""
+def escape_unencodable() -> None:
+    """Make stdout and stderr escape characters that their encoding lacks, as on Windows in a file: \\u2212 for a minus."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
-def refusals(written: str) -> Iterator[None]:
+def refuse_in_a_sentence(written: str) -> Iterator[None]:
     """Turn a refused value or file into one sentence and exit code 2. written: what to name where the system names no file."""
     try:
         yield
@@ -54,7 +54,7 @@ def _sentence(error: Exception, written: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text with its brackets escaped, and without what a terminal would obey: a folder's name may hold it."""
+    """Return a text with escaped brackets and without control characters, which a folder's name may hold."""
     return escape("".join(character if character.isprintable() else "�" for character in text))
 
 
@@ -64,7 +64,7 @@ def plain_lines(text: str) -> str:
 
 
 def say(words: str, to: Console = console) -> None:
-    """Print a sentence, whatever stands in it, as one line that the terminal may wrap."""
+    """Print a sentence without markup, as one line that the terminal may wrap."""
     to.print(plain(words), soft_wrap=True)
 
 
@@ -74,17 +74,17 @@ def say_written(page: Path) -> None:
 
 
 def print_json(answer: object) -> None:
-    """Print what a command answers to programs."""
+    """Print an answer for programs as JSON."""
     typer.echo(json.dumps(answer, indent=2))
 
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """Print on stderr, at the end, what was warned of meanwhile."""
-    with warnings.catch_warnings(record=True) as said:
+    """Print the warnings of the block on stderr when it ends."""
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         yield
-    for warning in said:
+    for warning in warned:
         errors.print(f"[bold]Note:[/] {plain(str(warning.message))}", soft_wrap=True)
 
 
@@ -117,29 +117,29 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=1000)
 
 
-def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str], to: Console = console) -> None:
-    """Do what is left of a study under a bar of the time left. Raises typer.Exit where a signal stops it.
+def run_with_progress(running: Running[Any, R], what: str, describe: Callable[[R], str], to: Console = console) -> None:
+    """Run the remaining steps of a study under a progress bar. Raises typer.Exit where a signal stops it.
 
-    said: what stands beside the bar after each step, of which it is told.
+    describe: gives what stands beside the bar after each step.
     """
     from contextlib import closing
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from rlviz.cli.signals import stops_interrupt
+    from rlviz.cli.signals import immediate_interrupt
 
     words, left = TextColumn("{task.description}"), TextColumn("left")
     columns = (words, BarColumn(), TimeElapsedColumn(), left, TimeRemainingColumn())
     progress = Progress(*columns, console=to, speed_estimate_period=600)
-    with stops_interrupt() as stopped, progress, closing(running):
+    with immediate_interrupt() as stopped, progress, closing(running):
         bar = progress.add_task(what, total=1000, completed=round(1000 * running.share))
         for step in running:
-            progress.update(bar, completed=1000 * running.share, description=said(step))
+            progress.update(bar, completed=1000 * running.share, description=describe(step))
     if stopped:
         to.print(f"Stopped. The {what} that are done are kept; the same command goes on.")
         raise exit_after(stopped[0])
 
 
 def exit_after(number: int) -> typer.Exit:
-    """Return what ends a command that this signal stopped, with the exit code by which shells say so: 130 for Ctrl-C."""
+    """Return the exit of a command that this signal stopped, with the code that shells use: 130 for Ctrl-C."""
     return typer.Exit(128 + number)

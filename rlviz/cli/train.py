@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from rlviz.types import PairRecord, StepRecord
     from small_models.pairs import Pair
     from small_models.policies import Policy
-    from small_models.scorers import RewardModel
     from small_models.tasks import Task
 
 
@@ -123,12 +122,12 @@ class Judging:
     def learned(self) -> bool:
         return self.reward == "learned"
 
-    def check(self, algorithm: Algorithm, *, of_pairs: bool, num_pairs: int | None) -> None:
+    def check(self, algorithm: Algorithm, *, is_preference: bool, num_pairs: int | None) -> None:
         """Raise ValueError where the algorithm has no use for what was asked."""
-        if self.learned and of_pairs:
+        if self.learned and is_preference:
             raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
-        asked = self.pairs or num_pairs or self.label_noise or self.spurious
-        if asked and not (self.learned or of_pairs):
+        is_set = self.pairs or num_pairs or self.label_noise or self.spurious
+        if is_set and not (self.learned or is_preference):
             raise ValueError("--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned")
 
     def pairs_for(self, policy: Policy, task: Task, count: int, settings: TrainSettings | PairSettings) -> list[Pair]:
@@ -197,39 +196,40 @@ def train(
         import_without_gc("rlviz.training.start")
         if resume is not None:
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule"))
-            run = _resumed(resume, settings.get("steps"), device, rule)
+            from rlviz.training import resume as resume_run
+
+            with notes():
+                run = resume_run(resume, steps=settings.get("steps"), device=device, rule=rule)
         else:
             from rlviz.algorithms import find_algorithm
 
             chosen = Changes(**changes).of(find_algorithm(algorithm))
             names = Names(task, rule, chat, policy, reference, device)
-            run = _begun(chosen, names, out, settings, Judging(**judging))
-    _show_beginning(run)
+            run = _begin(chosen, names, out, settings, Judging(**judging))
+    folder = str(run.folder.path) if run.folder else ""
+    console.print(
+        f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_step_size(run)}, "
+        f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
+        f"seed {run.settings.seed}, in {plain(folder)}",
+        soft_wrap=True,
+    )
     with CurveDrawer() as drawer:
         stopped = _train(run)
         if stopped:
-            say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}")
+            say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {folder}")
         curves = _curves(run)
         drawer.begin(*curves)  # and draws while the policy is evaluated
-        _show_summary(run)
-        _show_samples(run)
+        _print_summary(run)
         _save_curves(run, drawer, *curves)
     if stopped:
         raise exit_after(stopped)
 
 
-def _resumed(folder: Path, steps: int | None, device: str, rule: str | None) -> TrainingRun[Any]:
-    from rlviz.training import resume
-
-    with notes():
-        return resume(folder, steps=steps, device=device, rule=rule)
-
-
-def _begun(
+def _begin(
     algorithm: Algorithm,
     names: Names,
     out: Path | None,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     judging: Judging,
 ) -> TrainingRun[Any]:
     """Begin the run, in the folder that is asked for or in the next that is free."""
@@ -238,19 +238,26 @@ def _begun(
     from rlviz.training.reward_model import NUM_PAIRS
     from rlviz.training.start import task_and_policy
 
-    of_pairs, num_pairs = isinstance(algorithm, PreferenceOptimization), given.get("num_pairs")
-    judging.check(algorithm, of_pairs=of_pairs, num_pairs=num_pairs)
-    own = {name: value for name, value in given.items() if of_pairs or name != "num_pairs"}
-    settings = default_settings(algorithm, **own)
+    is_preference, num_pairs = isinstance(algorithm, PreferenceOptimization), options.get("num_pairs")
+    judging.check(algorithm, is_preference=is_preference, num_pairs=num_pairs)
+    settings = default_settings(
+        algorithm, **{name: value for name, value in options.items() if is_preference or name != "num_pairs"}
+    )
     task, policy = task_and_policy(names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device)
     number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
     declarations(PairSettings)["num_pairs"].check("num_pairs", number)  # a learned reward's, too
-    pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or of_pairs else None
-    reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
-    folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
+    pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or is_preference else None
+    reward_model = None
+    if judging.learned and pairs is not None:
+        from rlviz.training import learn_reward
+
+        learned = learn_reward(policy, task, pairs, seed=settings.seed)
+        reward_model, right = learned.model, f"{learned.held_out_accuracy:.2f}"
+        console.print(f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {right}")
+    folder = out or _new_folder(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
     try:
-        given = {"reward_model": reward_model, "pairs": pairs, "reference": names.reference}
-        return train(policy, task, algorithm, settings, **given, out=folder)
+        more: dict[str, Any] = {"reward_model": reward_model, "pairs": pairs, "reference": names.reference}
+        return train(policy, task, algorithm, settings, **more, out=folder)
     except (ValueError, OSError):
         if out is None:
             with suppress(OSError):
@@ -258,16 +265,7 @@ def _begun(
         raise
 
 
-def _reward_model(policy: Policy, task: Task, pairs: list[Pair], seed: int) -> RewardModel:
-    from rlviz.training import learn_reward
-
-    learned = learn_reward(policy, task, pairs, seed=seed)
-    right = f"{learned.held_out_accuracy:.2f}"
-    console.print(f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {right}")
-    return learned.model
-
-
-def _claimed(name: str) -> Path:
+def _new_folder(name: str) -> Path:
     """Make and return the first folder runs/NAME-001, -002, … that is not there: no run begun at the same moment has it."""
     for number in count(1):
         folder = Path("runs") / f"{name}-{number:03d}"
@@ -275,10 +273,6 @@ def _claimed(name: str) -> Path:
             folder.mkdir(parents=True)
             return folder
     raise AssertionError
-
-
-def _folder(run: TrainingRun[Any]) -> str:
-    return str(run.folder.path) if run.folder else ""
 
 
 NUMBERS = {  # metric → how a line of progress says it, where the record has it
@@ -297,11 +291,11 @@ NUMBERS = {  # metric → how a line of progress says it, where the record has i
 
 
 def _numbers(record: StepRecord | PairRecord) -> str:
-    said = ((words, getattr(record, metric, None)) for metric, words in NUMBERS.items())
-    return "  ".join(words.format(value) for words, value in said if value is not None)
+    values = ((words, getattr(record, metric, None)) for metric, words in NUMBERS.items())
+    return "  ".join(words.format(value) for words, value in values if value is not None)
 
 
-def _what_a_step_is(run: TrainingRun[Any]) -> str:
+def _step_size(run: TrainingRun[Any]) -> str:
     settings = run.settings
     if isinstance(settings, PairSettings):
         return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
@@ -311,33 +305,24 @@ def _what_a_step_is(run: TrainingRun[Any]) -> str:
     return responses + ("" if run.algorithm.kl is not None else ", no KL term")
 
 
-def _show_beginning(run: TrainingRun[Any]) -> None:
-    console.print(
-        f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_what_a_step_is(run)}, "
-        f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
-        f"seed {run.settings.seed}, in {plain(_folder(run))}",
-        soft_wrap=True,
-    )
-
-
 def _train(run: TrainingRun[Any]) -> int | None:
     """Run to the end, or until a signal such as Ctrl-C stops it, showing each step; return the number of that signal."""
     from rich.console import Group
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from rlviz.cli.signals import interrupt_is_a_wish
+    from rlviz.cli.signals import graceful_interrupt
 
     steps = run.settings.steps
     columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("ETA"), TimeRemainingColumn()
     progress = Progress(*columns, console=console)
     bar = progress.add_task("", total=steps, completed=run.step)
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
-    with interrupt_is_a_wish() as asked, live:
+    with graceful_interrupt() as signals, live:
         for record in run:
-            if asked:  # saved before anything is shown: after a SIGHUP there may be no terminal
+            if signals:  # saved before anything is shown: after a SIGHUP there may be no terminal
                 run.close()
-                return asked[0] if run.step < steps else None
+                return signals[0] if run.step < steps else None
             progress.update(bar, completed=record.step)
             if isinstance(live, Live):
                 live.update(Group(progress, _numbers(record)))
@@ -346,8 +331,12 @@ def _train(run: TrainingRun[Any]) -> int | None:
     return None
 
 
-def _show_summary(run: TrainingRun[Any]) -> None:
+def _print_summary(run: TrainingRun[Any]) -> None:
+    """Print the accuracy before and after, what the run took, and three responses of the trained policy."""
+    import torch
+
     from rlviz.training import summarize
+    from small_models.sampling import sample
 
     summary = summarize(run)
     numbers = (Column(when, justify="right") for when in ("before", "after"))
@@ -358,13 +347,6 @@ def _show_summary(run: TrainingRun[Any]) -> None:
     steps, seconds, sampled = summary["steps"], summary["train_seconds"], summary["tokens_sampled"]
     tokens = f"; {sampled:,} tokens sampled, {sampled / max(seconds, 1e-9):,.0f} a second" if sampled else ""
     console.print(f"{steps} step{'' if steps == 1 else 's'} in {seconds:.1f} s of training{tokens}")
-
-
-def _show_samples(run: TrainingRun[Any]) -> None:
-    import torch
-
-    from small_models.sampling import sample
-
     prompts = run.task.held_out_prompts[:3]
     generator = torch.Generator().manual_seed(run.settings.seed)
     limit = run.settings.max_new_tokens or run.task.max_new_tokens

@@ -1,4 +1,4 @@
-"""How many responses a configuration of TRL or verl samples and trains on at once, by the libraries' own rules."""
+"""How many responses a configuration of TRL or verl samples and trains on at once, by the libraries' own rules: `batch_of`."""
 
 from __future__ import annotations
 
@@ -52,71 +52,62 @@ def batch_of(config: Config, devices: int) -> Batch:
         value = config.options.get(name, 1)
         if config.asynchronous and name == "data.train_batch_size":  # 0 there, as its trainer asks
             continue
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if not (whole or (value is None and name in MAYBE)):
+        is_size = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not (is_size or (value is None and name in MAYBE)):
             raise ValueError(f"{name} must be a whole number, at least 1; got {short_repr(value)}")
     if config.kind == VERL:
-        batch = (_of_async_verl if config.asynchronous else _of_verl)(config.options)
+        batch = (_async_verl_batch if config.asynchronous else _verl_batch)(config.options)
     else:
-        batch = (_of_groups if config.kind == "GRPOConfig" else _of_pairs)(config.options, devices)
+        batch = (_group_batch if config.kind == "GRPOConfig" else _pair_batch)(config.options, devices)
     return replace(batch, refused=()) if config.owner else batch  # whose own code may change the sizes
 
 
 def _counted(number: float, what: str) -> str:
-    return f"{number:,g} {what}{'s' * (number != 1)}" if number % 1 else f"{int(number):,} {what}{'s' * (number != 1)}"
+    """Return a number with its noun, in the plural where it is not 1."""
+    return f"{f'{number:,g}' if number % 1 else f'{int(number):,}'} {what}{'s' * (number != 1)}"
 
 
-def _of_pairs(o: Any, devices: int) -> Batch:
+def _pair_batch(o: Any, devices: int) -> Batch:
     size, parts = o["per_device_train_batch_size"], o["gradient_accumulation_steps"]
     words = f"{_counted(devices, 'device')} × {size} × {parts} accumulated = {_counted(devices * size * parts, 'pair')} an update"
     return Batch(words, accumulation=parts)
 
 
-def _of_groups(o: Any, devices: int) -> Batch:
-    part, parts, group = (
-        devices * o["per_device_train_batch_size"],
-        o["gradient_accumulation_steps"],
-        o["num_generations"],
+def _group_batch(o: Any, devices: int) -> Batch:
+    size, parts, group = (
+        o[name] for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
     )
-    given, steps, passes = o["generation_batch_size"], o["steps_per_generation"], o["num_iterations"]
-    rollout = given
-    refused = []
-    if rollout is not None and steps is not None:
+    rollout, steps, passes = o["generation_batch_size"], o["steps_per_generation"], o["num_iterations"]
+    is_set, part, refused = rollout is not None, devices * size, []
+    if is_set and steps is not None:
         refused.append("generation_batch_size and steps_per_generation cannot both be set")
-    if rollout is not None and rollout % part:
+    if is_set and rollout % part:
         refused.append(f"generation_batch_size ({rollout}) must be divisible by the global batch size ({part})")
-    steps = steps or (parts if rollout is None else max(1, rollout // part))
-    rollout = part * steps if rollout is None else rollout
+    steps = steps or (max(1, rollout // part) if is_set else parts)
+    rollout = rollout if is_set else part * steps
     if group < 2:
         refused.append(f"num_generations ({group}) must be at least 2")
     elif rollout % group:
         why = f"generation_batch_size ({rollout}) must be divisible by num_generations ({group})"
-        more = next((n for n in range(2, 65) if n * rollout % group == 0), 0) if devices == 1 and not given else 0
+        more = next((n for n in range(2, 65) if n * rollout % group == 0), 0) if devices == 1 and not is_set else 0
         refused.append(f"{why}; with --devices {more} it is" if more else why)
     if o["sync_ref_model"] and not o["beta"]:
         refused.append("sync_ref_model needs a beta above 0")
     update, uses = part * parts, steps * passes
     on_policy = parts % uses == 0  # TRL's own test, by which it leaves the old log-probabilities out
-    several = f"{uses / parts:g} updates ({passes} pass{'es' * (passes != 1)})"
-    serves = (
-        "1 update"
-        if on_policy and parts == uses
-        else f"1 update, which takes {parts // uses} of them"
-        if on_policy
-        else several
-    )
-    size = o["per_device_train_batch_size"]
+    serves = f"{uses / parts:g} updates ({passes} pass{'es' * (passes != 1)})"
+    if on_policy:
+        serves = "1 update" if parts == uses else f"1 update, which takes {parts // uses} of them"
     words = (
         f"{_counted(devices, 'device')} × {size} × {parts} accumulated = {_counted(update, 'response')} an update = "
         f"{_counted(update / group, 'prompt')} × {group}; a rollout of {_counted(rollout, 'response')} serves {serves}"
         f"{ONE * (devices == 1)}"
     )
-    return Batch(
-        words, max(1, rollout // max(1, group)), group, max(1, steps // parts), passes, parts, on_policy, tuple(refused)
-    )
+    prompts, minibatches = max(1, rollout // max(1, group)), max(1, steps // parts)
+    return Batch(words, prompts, group, minibatches, passes, parts, on_policy, tuple(refused))
 
 
-def _of_verl(o: Any) -> Batch:
+def _verl_batch(o: Any) -> Batch:
     actor = verl.ACTOR
     prompts, group, mini = o["data.train_batch_size"], o[verl.ROLLOUT + "n"], o[actor + "ppo_mini_batch_size"]
     epochs, dynamic = o[actor + "ppo_epochs"], o[actor + "use_dynamic_bsz"]
@@ -143,7 +134,7 @@ def _of_verl(o: Any) -> Batch:
     return Batch(words, prompts, group, parts, epochs, accumulation, parts * epochs == 1, tuple(refused))
 
 
-def _of_async_verl(o: Any) -> Batch:
+def _async_verl_batch(o: Any) -> Batch:
     """Return the batch of verl's fully asynchronous trainer, whose samples come one by one."""
     group, mini, epochs = o[verl.ROLLOUT + "n"], o[verl.ACTOR + "ppo_mini_batch_size"], o[verl.ACTOR + "ppo_epochs"]
     parts, steps = o["async_training.require_batches"], o["async_training.trigger_parameter_sync_step"]

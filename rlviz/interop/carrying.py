@@ -34,6 +34,7 @@ PARTS = (  # of TRL's loss, which no piece here is
     "mask_truncated_completions", "multi_objective_aggregation", "top_entropy_quantile", "entropy_coef",
     "use_adaptive_entropy", "off_policy_mask_threshold",
 )  # fmt: skip
+WHOLE = ("loss_mask", "advantages", "old_per_token_logps")  # columns that are looked at for an update as a whole
 Trainer: Any = object  # to mypy a class of which it knows nothing, as TRL's is
 
 
@@ -81,17 +82,14 @@ def check_algorithm(algorithm: GroupPolicyGradient) -> None:
 def check_options(algorithm: GroupPolicyGradient, args: Any) -> None:
     """Raise ValueError for options of GRPOConfig that would have no effect, or that ask for what is not carried."""
     if args is None:
-        raise ValueError("args must be a GRPOConfig, as to_trl(algorithm, settings).of_settings fill it; got None")
+        raise ValueError("args must be a GRPOConfig, as to_trl(algorithm, settings).run_fields fill it; got None")
     for name in PARTS:
         if getattr(args, name, DEFAULTS[name]) != DEFAULTS[name]:
             raise ValueError(
                 f"{name} must be {DEFAULTS[name]} with a carried algorithm, which has no such part; got {getattr(args, name)}"
             )
-    ignored = [
-        f"{name}={getattr(args, name)!r}"
-        for name in PIECES
-        if hasattr(args, name) and getattr(args, name) != getattr(type(args), name)
-    ]
+    usual = {name: getattr(type(args), name) for name in PIECES if hasattr(args, name)}
+    ignored = [f"{name}={getattr(args, name)!r}" for name, value in usual.items() if getattr(args, name) != value]
     if ignored:
         raise ValueError(
             f"{', '.join(ignored)} would be left out: the pieces of {algorithm.name} say it. Take these options out of "
@@ -143,9 +141,9 @@ class _Carried(Trainer):
         if inputs[0].keys() & {"image", "images"}:
             raise ValueError("carried takes prompts of text; the training set has a column of images")
         output = super()._generate_and_score_completions(inputs)
-        return self.select_and_judge(output, inputs) if self.model.training else output
+        return self.select_and_weigh(output, inputs) if self.model.training else output
 
-    def select_and_judge(self, output: dict[str, Any], inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def select_and_weigh(self, output: dict[str, Any], inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Return TRL's rollout with the algorithm's groups, advantages and mask."""
         algorithm, size = self.algorithm, self.num_generations
         written = output["completion_mask"].bool()
@@ -156,14 +154,16 @@ class _Carried(Trainer):
         mask = mask.view(-1, size, mask.shape[-1])
         count = len(mask)
 
-        if self.needs_old_logp():  # which TRL leaves out where a rollout serves one update
+        asks = (algorithm.asks_for("advantage", name) for name in ("old_logp", "sampler_logp", "old_entropy"))
+        if any(asks) or algorithm.kl_in_reward or algorithm.can.choose is not None:
+            # log-probabilities of before the first update, which TRL leaves out where a rollout serves one update
             with torch.no_grad():
-                old, entropy = self.scored(self.model, output, self.args.per_device_train_batch_size)
+                old, entropy = self.score(self.model, output, self.args.per_device_train_batch_size)
             output |= {"old_per_token_logps": old, "entropy": entropy}
         outcomes = self.outcomes()
         rewards = algorithm.shape_rewards(outcomes, mask.sum(-1), truncated=truncated, **self.rules())
         seen = algorithm.loss_mask(mask, truncated)
-        advantages = self.judge(output, inputs[::size], rewards, seen)
+        advantages = self.compute_advantages(output, inputs[::size], rewards, seen)
         self._logs["advantages"].extend((advantages.sum(-1) / mask.sum(-1).clamp(min=1)).flatten().tolist())
 
         # TRL cuts a rollout into parts of a fixed size: groups that are left out stay as rows of weight 0
@@ -180,12 +180,6 @@ class _Carried(Trainer):
         output = {name: value[rows] if value.dim() else value for name, value in output.items()}
         mask = (seen[groups] & in_loss).flatten(0, 1)
         return output | {"advantages": advantages[groups].flatten(0, 1), "loss_mask": mask}
-
-    def needs_old_logp(self) -> bool:
-        """Return whether advantages or a choice of tokens ask for log-probabilities of before the first update."""
-        algorithm = self.algorithm
-        asks = any(algorithm.asks_for("advantage", name) for name in ("old_logp", "sampler_logp", "old_entropy"))
-        return asks or algorithm.kl_in_reward or algorithm.can.choose is not None
 
     def outcomes(self) -> Tensor:
         """Return the rewards before shaping [P, G]: the rule named correct where shaping asks for rules, else TRL's sum."""
@@ -210,7 +204,9 @@ class _Carried(Trainer):
                     raise ValueError(f"reward_funcs must have one named {name}, which {piece} asks for")
         return present
 
-    def judge(self, output: dict[str, Any], prompts: list[dict[str, Any]], rewards: Tensor, mask: Tensor) -> Tensor:
+    def compute_advantages(
+        self, output: dict[str, Any], prompts: list[dict[str, Any]], rewards: Tensor, mask: Tensor
+    ) -> Tensor:
         """Return the advantage of each token [P, G, T], and remember what the prompts earned."""
         names = ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps", "entropy")
         old, reference, sampler, entropy = (
@@ -234,11 +230,11 @@ class _Carried(Trainer):
             **self.rules(),
         )
         if self.algorithm.asks_for("advantage", "history") and history is not None:
-            for place, key in enumerate(keys):
-                self.history[key] = history.index_select(torch.tensor([place], device=mask.device))
+            for position, key in enumerate(keys):
+                self.history[key] = history.index_select(torch.tensor([position], device=mask.device))
         return advantages
 
-    def scored(self, model: Any, rows: dict[str, Any], batch_size: int | None = None) -> tuple[Tensor, Tensor]:
+    def score(self, model: Any, rows: dict[str, Any], batch_size: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the model's log-probabilities and entropies of the responses' tokens, as TRL computes them."""
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], 1)
         attention = torch.cat([rows["prompt_mask"], rows["completion_mask"]], 1)
@@ -251,7 +247,7 @@ class _Carried(Trainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if "loss_mask" not in inputs:  # an evaluation, whose loss is TRL's own and trains nothing
             return super()._compute_loss(model, inputs)
-        logp, entropy = self.scored(model, inputs)
+        logp, entropy = self.score(model, inputs)
         if self.algorithm.asks_for("surrogate", "entropy") and not entropy.requires_grad:
             raise ValueError(
                 f"{label(self.algorithm.surrogate)} needs the entropy's gradient, which this model's forward does not give"
@@ -273,17 +269,15 @@ class _Carried(Trainer):
     def weights_and_choice(self) -> dict[str, Tensor | None]:
         """Return the weights of this part's tokens, and which the surrogate chooses, among all tokens of its update."""
         window = self.args.gradient_accumulation_steps
-        place = self._step % self.args.steps_per_generation
-        parts = self._buffered_inputs[place - place % window :][:window]
-        start = sum(len(part["loss_mask"]) for part in parts[: place % window])
-        rows = slice(start, start + len(parts[place % window]["loss_mask"]))
+        position = self._step % self.args.steps_per_generation
+        parts = self._buffered_inputs[position - position % window :][:window]
+        start = sum(len(part["loss_mask"]) for part in parts[: position % window])
+        rows = slice(start, start + len(parts[position % window]["loss_mask"]))
 
-        def of_update(name: str) -> Tensor:
-            return torch.cat([part[name] for part in parts]).unsqueeze(1)
-
-        mask, chosen = of_update("loss_mask"), None
+        update = {name: torch.cat([part[name] for part in parts]).unsqueeze(1) for name in WHOLE if name in parts[0]}
+        mask, chosen = update["loss_mask"], None
         if self.algorithm.can.choose is not None:
-            chosen = self.algorithm.choose_tokens(of_update("advantages"), of_update("old_per_token_logps"), mask)
+            chosen = self.algorithm.choose_tokens(update["advantages"], update["old_per_token_logps"], mask)
         weights = self.algorithm.aggregate(mask)
         return {"weights": weights[rows].squeeze(1), "chosen": None if chosen is None else chosen[rows].squeeze(1)}
 

@@ -1,14 +1,14 @@
 """What a configuration of TRL or verl trains: which algorithm, what differs from its paper, its batch, its log, its risks.
 
-`explain_config` reads it (`configs`), finds the algorithm in the exports' tables read backwards (`reading`), and says the rest by
-the rows below: options without an effect, what the first steps of the log show, entries of notebooks/symptoms.md. A row's
-condition is read in the source of TRL 1.16.0 and verl 0.9.1.
+In comes a file or its text, out goes an `Explanation`. `explain_config` reads it (`configs`), finds the algorithm in the exports'
+tables read backwards (`reading`), and says the rest by rows: options without an effect, what the first steps of the log show
+(`rows`), entries of notebooks/symptoms.md. A row's condition is read in the source of TRL 1.16.0 and verl 0.9.1.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
@@ -20,10 +20,18 @@ from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import trl, verl
 from rlviz.interop.batches import Batch, batch_of
 from rlviz.interop.configs import HARMLESS, VERL, Config, defaults, read_config
-from rlviz.interop.exporting import CHECKED, Measured, OwnPiece, kind_of, measured
-from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, differing, nearest, parts, same, unnamed
+from rlviz.interop.exporting import CHECKED, Measured, UnknownPiece, kind_of, measured
+from rlviz.interop.reading import (
+    WEIGHTED,
+    beyond_slots,
+    differing_slots,
+    is_same,
+    nearest,
+    parts,
+    read_algorithm,
+    unknown_slots,
+)
 from rlviz.interop.rows import columns, first_steps, without_effect
-from rlviz.markup import Markup, element, joined, table
 from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
 from rlviz.pieces.words import label, reason
 from rlviz.settings import TrainSettings
@@ -79,9 +87,9 @@ class Compared:
         return bool(self.effect)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a configuration trains; `print` it, or show it in a notebook.
+    """What a configuration trains; printed, or shown in a notebook, it is a text.
 
     config: what was read. algorithm: its pieces. name: the nearest algorithm of the family. also: another that is as good a
     name, and what differs from it. slots: beside the nearest one's. beyond: (what, why) that no slot says. columns: of the log.
@@ -114,36 +122,35 @@ class Explanation:
         whose = f" (the file is {self.config.owner}'s, which builds on it)" if self.config.owner else ""
         alike = "slot by slot as in its paper, but see “Beyond the slots”" if self.beyond else "as in its paper"
         but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, {alike}"
-        own = unnamed(self.algorithm)
-        told = f"no algorithm of rlviz, for its {' and '.join(own)}; here beside {self.name}" if own else but
+        unknown = unknown_slots(self.algorithm)
+        none = f"no algorithm of rlviz, for its {' and '.join(unknown)}; here beside {self.name}"
         also = f" (or {self.also})" if self.also else ""
-        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it{whose}: {told}{also}."
+        return (
+            f"{self.config.kind}, read as {library} {CHECKED[library]} has it{whose}: {none if unknown else but}{also}."
+        )
 
     def sections(self) -> Iterator[tuple[str, list[str]]]:
         """Give heading → lines, but for the slots."""
-        told = {
+        unread = {name: text for name, text in self.config.unread.items() if not name.endswith(HARMLESS)}
+        sections = {
             "Beyond the slots": [f"{what}: {why}" if why else what for what, why in self.beyond],
             "Measured": [f"{self.measured}, on one batch"] if self.measured else [],
-            "Batch": [self.batch.words, *(f"Cannot start: {each}" for each in self.batch.refused)],
+            "Batch": [self.batch.words, *(f"Cannot start: {why}" for why in self.batch.refused)],
             "Log": [", ".join(self.columns)],
             "First ten steps": list(self.first),
-            "Set, without effect": [f"{', '.join(names)}: {why}" for why, names in _gathered(self.idle)],
+            "Set, without effect": [f"{', '.join(names)}: {why}" for why, names in _by_reason(self.idle)],
             "Symptoms to know": [f"“{heading}”: {why}" for heading, why in self.symptoms],
-            "Not read, so at the default": [f"{name} = {text}" for name, text in self._unread.items()],
-            "No options of this version": _names(self.config.unknown),
+            "Not read, so at the default": [f"{name} = {text}" for name, text in unread.items()],
+            "No options of this version": _unknown_names(self.config.unknown),
             "Notes": list(self.config.notes),
         }
-        yield from ((heading, lines) for heading, lines in told.items() if lines)
-
-    @property
-    def _unread(self) -> dict[str, str]:
-        return {name: text for name, text in self.config.unread.items() if not name.endswith(HARMLESS)}
+        yield from ((heading, lines) for heading, lines in sections.items() if lines)
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
         return {
             "kind": self.config.kind,
-            "algorithm": None if unnamed(self.algorithm) else self.name,
+            "algorithm": None if unknown_slots(self.algorithm) else self.name,
             "beside": self.name,
             "differs": list(self.differing),
             "also": self.also,
@@ -161,35 +168,24 @@ class Explanation:
         }
 
     def __str__(self) -> str:
+        def wrapped(text: str, indent: str) -> list[str]:
+            later = indent or "  "
+            return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False)
+
         lines = [self.summary, ""]
         for line in self.slots:
             beside = f"   paper: {line.paper}" if line.differs else ""
             lines.append(f"{'≠' if line.differs else '='} {line.slot:10} {line.here}{beside}")
-            lines += _wrapped(line.effect, " " * 13) if line.differs else []
-        for heading, told in self.sections():
-            lines += ["", heading] if len(told) > 1 else [""]
-            for each in (each.replace("actor_rollout_ref.", "") for each in told):
-                lines += _wrapped(each if len(told) > 1 else f"{heading}: {each}", "  " if len(told) > 1 else "")
+            lines += wrapped(line.effect, " " * 13) if line.differs else []
+        for heading, texts in self.sections():
+            many = len(texts) > 1
+            lines += ["", heading] if many else [""]
+            for text in texts:
+                short = text.replace("actor_rollout_ref.", "")
+                lines += wrapped(short if many else f"{heading}: {short}", "  " if many else "")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> Markup:
-        bold, cell = "font-weight: bold", "text-align: left; vertical-align: top"
-        rows = []
-        for line in self.slots:
-            style = f"{cell}; {bold}" if line.differs else cell
-            texts = (line.slot, line.here, line.paper, line.effect)
-            rows.append(element("tr", *(element("td", text, style=style) for text in texts)))
-        names = ("slot", "here", f"{self.name}’s paper", "what the difference does to the gradient")
-        told = [
-            element("li", element("b", f"{heading}: "), *(joined(element("br"), line) for line in lines))
-            for heading, lines in self.sections()
-        ]
-        return element(
-            "div",
-            element("p", element("b", self.summary)),
-            table(names, rows, heading=cell, style=""),
-            element("ul", *told),
-        )
+    __repr__ = __str__
 
 
 def explain_config(source: str | Path, *, kind: str | None = None, devices: int = 1) -> Explanation:
@@ -203,64 +199,70 @@ def explain_config(source: str | Path, *, kind: str | None = None, devices: int 
         raise ValueError(f"devices must be a whole number, at least 1; got {devices!r}")
     config = read_config(source, kind)
     batch_of(config, devices)  # whose sizes have an error of their own
+    faults = (TypeError, AttributeError, KeyError, ValueError, OverflowError)
     try:
-        return _explained(config, algorithm_of(config), batch_of(config, devices))
-    except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
-        name, value = _misfit(config, devices)
-        what = (
-            f"{name} has a value that the library does not take: {short_repr(value)}"
-            if name
-            else "its options do not fit"
-        )
-        raise ValueError(f"{what}; without it the rest can be read") from None
-
-
-def _misfit(config: Config, devices: int) -> tuple[str, Any]:
-    """Return the option without which, or of which alone, a configuration cannot be read, and its value."""
-    plain = replace(config, given={})  # a fault with no option at all is ours, and no value is to blame
-    _explained(plain, algorithm_of(plain), batch_of(plain, devices))
-    likes = defaults(config.kind)  # first those whose type is not their default's
-    everything = dict(sorted(config.given.items(), key=lambda each: type(each[1]) is type(likes.get(each[0]))))
-    for given in ({n: v for n, v in everything.items() if n != name} for name in everything):
-        with suppress(TypeError, AttributeError, KeyError, ValueError, OverflowError):
-            changed = replace(config, given=given)
-            _explained(changed, algorithm_of(changed), batch_of(changed, devices))
-            return next((n, v) for n, v in everything.items() if n not in given)
-    for name, value in everything.items():
-        changed = replace(config, given={name: value})
+        return _explain(config, devices)
+    except faults:
+        _explain(replace(config, values={}), devices)  # a fault with no option at all is ours, and no value is to blame
+    # the option without which, or of which alone, it cannot be read; first those whose type is not their default's
+    likes = defaults(config.kind)
+    values = dict(sorted(config.values.items(), key=lambda item: type(item[1]) is type(likes.get(item[0]))))
+    what = "its options do not fit"
+    without = [(name, {other: v for other, v in values.items() if other != name}, True) for name in values]
+    alone = [(name, {name: value}, False) for name, value in values.items()]
+    for name, tried, is_readable in without + alone:
         try:
-            _explained(changed, algorithm_of(changed), batch_of(changed, devices))
-        except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
-            return name, value
-    return "", None
+            _explain(replace(config, values=tried), devices)
+        except faults:
+            if is_readable:
+                continue
+        else:
+            if not is_readable:
+                continue
+        what = f"{name} has a value that the library does not take: {short_repr(values[name])}"
+        break
+    raise ValueError(f"{what}; without it the rest can be read") from None
 
 
-def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanation:
+def _explain(config: Config, devices: int) -> Explanation:
+    algorithm, batch = read_algorithm(config), batch_of(config, devices)
     paper, *others = nearest(algorithm)
     idle = dict(without_effect(config, batch))
-    settings = _settings(config, batch)
     ours, theirs = parts(algorithm), parts(paper)
-    slots = tuple(_compared(slot, piece, _for_run(theirs.get(slot), config)) for slot, piece in ours.items())
-    apart = (
-        *beyond(config, algorithm, settings, max(1, batch.accumulation), idle),
-        *_no_group(config, algorithm, batch),
-        *_within_parts(config),
+    slots = []
+    for slot, here in ours.items():
+        in_paper = _for_run(theirs.get(slot), config)
+        effect = "" if is_same(here, in_paper) else _effect(slot, here, in_paper)
+        slots.append(Compared(slot, label(here), label(in_paper), effect))
+    longest = config.options.get("max_completion_length")
+    settings = TrainSettings(max_new_tokens=longest)
+    with suppress(ValueError):  # sizes with which nothing starts
+        settings = replace(
+            settings,
+            num_prompts=batch.prompts,
+            group_size=batch.group,
+            minibatches=batch.parts,
+            updates_per_rollout=batch.updates,
+        )
+    beyond = (
+        *beyond_slots(config, algorithm, settings, max(1, batch.accumulation), idle),
+        *_beyond_batch(config, algorithm, batch),
     )
-    exported = not apart and not any(line.differs for line in slots)
-    found = measured("verl" if config.kind == VERL else "trl", paper) if exported else None
+    is_exported = not beyond and not any(line.differs for line in slots)
+    measurement = measured("verl" if config.kind == VERL else "trl", paper) if is_exported else None
     return Explanation(
         config=config,
         algorithm=algorithm,
         name=paper.name,
-        also="".join(f"{each.name}, but for {', '.join(differing(algorithm, each))}" for each in others[:1]),
-        slots=slots,
-        beyond=apart,
+        also="".join(f"{other.name}, but for {', '.join(differing_slots(algorithm, other))}" for other in others[:1]),
+        slots=tuple(slots),
+        beyond=beyond,
         batch=batch,
         columns=tuple(columns(config, batch)),
         first=tuple(first_steps(config, batch)),
-        idle=tuple((name, why) for name, why in idle.items() if name in config.given),
+        idle=tuple((name, why) for name, why in idle.items() if name in config.values),
         symptoms=tuple(_symptoms(config, algorithm, batch)),
-        measured=found if found and found.gradient > 1e-6 else None,
+        measured=measurement if measurement and measurement.gradient > 1e-6 else None,
     )
 
 
@@ -278,18 +280,13 @@ def _for_run(piece: Any, config: Config) -> Any:
     return replace(piece, max_length=longest) if isinstance(piece, aggregation.Constant) else piece
 
 
-def _no_group(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
+def _beyond_batch(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
+    """Give (what, why) for a group without a baseline, and for losses that choose their tokens within a micro-batch."""
     if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient) and algorithm.min_group_size > 1:
         name = R + "n" if config.kind == VERL else "num_generations"
-        unset = "" if name in config.given else ", its default"
-        yield (
-            f"one response a prompt ({name} is 1{unset})",
-            "a group of one has no baseline, and the advantage is the reward itself",
-        )
-
-
-def _within_parts(config: Config) -> Iterator[tuple[str, str]]:
-    """Say that verl's losses by covariance choose their tokens within a micro-batch, a setting of memory."""
+        unset = "" if name in config.values else ", its default"
+        what = f"one response a prompt ({name} is 1{unset})"
+        yield what, "a group of one has no baseline, and the advantage is the reward itself"
     o = config.options
     mode = o.get(A + "policy_loss.loss_mode")
     if config.kind != VERL or mode not in ("kl_cov", "clip_cov") or o["algorithm.rollout_correction.bypass_mode"]:
@@ -305,42 +302,23 @@ def _within_parts(config: Config) -> Iterator[tuple[str, str]]:
     yield f"tokens of {mode}", why
 
 
-def _settings(config: Config, batch: Batch) -> TrainSettings:
-    """Return the batch as the exports' rows look at it."""
-    longest = config.options.get("max_completion_length")
-    try:
-        return TrainSettings(
-            num_prompts=batch.prompts,
-            group_size=batch.group,
-            minibatches=batch.parts,
-            updates_per_rollout=batch.updates,
-            max_new_tokens=longest,
-        )
-    except ValueError:  # sizes with which nothing starts
-        return TrainSettings(max_new_tokens=longest)
-
-
-def _compared(slot: str, here: Any, paper: Any) -> Compared:
-    return Compared(slot, label(here), label(paper), "" if same(here, paper) else _effect(slot, here, paper))
-
-
 def _effect(slot: str, here: Any, paper: Any) -> str:
     """Return what a piece does to the gradient where the paper has another one."""
     if here is None:
         return GONE.get(slot, "nothing is there")
-    if isinstance(here, OwnPiece):
+    if isinstance(here, UnknownPiece):
         return "no piece of rlviz: what it does to the gradient is not said here"
     if isinstance(here, WEIGHTED):
         what = "response" if here.ratio is mismatch.sequence_weight else "token"
-        told = [
+        effects = [
             f"the gradient of each {what} is multiplied by its weight w between the two engines, 1 where they agree"
         ]
         if isinstance(here, mismatch.MaskedWeight):
             below = f"below {here.lowest:g} or " if here.lowest else ""
-            told.append(f"a {what} with w {below}above {here.highest:g} has no gradient")
-        if not (isinstance(paper, WEIGHTED) or same(here.advantage, paper)):
-            told.append(_effect(slot, here.advantage, paper))
-        return "; ".join(told)
+            effects.append(f"a {what} with w {below}above {here.highest:g} has no gradient")
+        if not (isinstance(paper, WEIGHTED) or is_same(here.advantage, paper)):
+            effects.append(_effect(slot, here.advantage, paper))
+        return "; ".join(effects)
     if isinstance(here, bounds.FixedBounds):
         return f"a token's gradient ends at ratio {1 + here.eps_high:g} where A > 0, and at {1 - here.eps_low:g} where A < 0"
     if isinstance(here, bounds.UpperBound):
@@ -359,31 +337,30 @@ def _effect(slot: str, here: Any, paper: Any) -> str:
     return EFFECTS.get(kind_of(here), reason(here)).format(**numbers, apart=trl.slopes_apart(numbers.get("beta", 0)))
 
 
-def _gathered(rows: tuple[tuple[str, str], ...]) -> list[tuple[str, list[str]]]:
-    told: dict[str, list[str]] = {}
+def _by_reason(rows: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Return reason → names of (name, reason)."""
+    names: dict[str, list[str]] = {}
     for name, why in rows:
-        told.setdefault(why, []).append(name)
-    return list(told.items())
+        names.setdefault(why, []).append(name)
+    return list(names.items())
 
 
-def _names(unknown: Mapping[str, str]) -> list[str]:
+def _unknown_names(unknown: Mapping[str, str]) -> list[str]:
     """Return names that are like none in one line, the others with what is known of them."""
-    plain = ", ".join(name for name, words in unknown.items() if not words)
-    told = []
-    for why, names in _gathered(tuple((n, w) for n, w in unknown.items() if w)):
+    lines = []
+    for why, names in _by_reason(unknown.items()):
         more = f" and {len(names) - 2} more" if len(names) > 3 else ""
-        told.append(f"{', '.join(names[:2] if more else names)}{more}: {why}")
-    return ([plain] if plain else []) + told
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ", break_on_hyphens=False)
+        if why:
+            lines.append(f"{', '.join(names[:2] if more else names)}{more}: {why}")
+        else:
+            lines.insert(0, ", ".join(names))
+    return lines
 
 
 # -- entries of notebooks/symptoms.md
 def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
     """Give (heading, why) for what people with such a configuration ask about, the gravest first."""
-    o, of_verl = config.options, config.kind == VERL
+    o, is_verl = config.options, config.kind == VERL
     if batch.refused:
         yield "How many prompts are in a batch?", "it cannot start so"
     if isinstance(algorithm, PreferenceOptimization):
@@ -391,56 +368,73 @@ def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tu
         return
     slots = algorithm.slots()
     longest = _longest(config)
-    lora = (o["actor_rollout_ref.model.lora_rank"] or 0) > 0 if of_verl else config.lora
-    rate = o[A + "optim.lr"] if of_verl else o["learning_rate"]
+    lora = (o["actor_rollout_ref.model.lora_rank"] or 0) > 0 if is_verl else config.lora
+    adapter = is_verl and o["actor_rollout_ref.model.lora_adapter_path"]
+    rate = o[A + "optim.lr"] if is_verl else o["learning_rate"]
     width = getattr(slots["bounds"], "eps_high", 0)
-    engines = isinstance(slots["advantage"], WEIGHTED)
-    cut = (o[R + "top_p"] if of_verl else o["top_p"]) < 1 or (o[R + "top_k"] if of_verl else o["top_k"] or 0) > 0
-    two = of_verl or o["use_vllm"]
-    if slots["ratio"] is ratios.sequence_ratio and width > 0.01 and not batch.on_policy:
-        yield "GSPO's ε is tiny, and it clips a lot", f"ε = {width:g} clips almost no ratio of a whole response"
-    if not of_verl and o["loss_type"] == "bnpo" and batch.accumulation > 1:
-        yield (
+    truncates = (o[R + "top_p"] if is_verl else o["top_p"]) < 1 or (o[R + "top_k"] if is_verl else o["top_k"] or 0) > 0
+    uncorrected = not isinstance(slots["advantage"], WEIGHTED) and slots["ratio"] is not ratios.ratio_to_sampler
+    has_model = is_verl and (o["reward.reward_model.enable"] or o["reward_model.enable"])
+    adds = not is_verl and o["multi_objective_aggregation"] == "sum_then_normalize"
+    rows = (  # heading, whether it is worth knowing here, why
+        (
+            "GSPO's ε is tiny, and it clips a lot",
+            slots["ratio"] is ratios.sequence_ratio and width > 0.01 and not batch.on_policy,
+            f"ε = {width:g} clips almost no ratio of a whole response",
+        ),
+        (
             "Gradient accumulation changes the result",
+            not is_verl and o["loss_type"] == "bnpo" and batch.accumulation > 1,
             f"bnpo divides each of {batch.accumulation} parts by its own tokens",
-        )
-    if not of_verl and o["fp16"]:
-        yield 'Loss or gradient is NaN, the output is "!!!!!"', "fp16 is on"
-    if lora and rate < 1e-5:
-        yield "LoRA learns nothing at the learning rate of full training", f"LoRA with lr {rate:g}"
-    if not lora and rate >= HIGH_RATE:
-        times = f"lr {rate:g} is {rate / 1e-6:.0f} times the 1e-6 that is usual for full training of large models"
-        yield "The entropy rises, and the reward falls", times
-    if of_verl and o["actor_rollout_ref.model.lora_adapter_path"] and slots["kl"] is not None:
-        yield "The KL is large at the first step", "the reference is the base without the adapter"
-    if cut:
-        yield (
+        ),
+        ('Loss or gradient is NaN, the output is "!!!!!"', not is_verl and o["fp16"], "fp16 is on"),
+        (
+            "LoRA learns nothing at the learning rate of full training",
+            lora and rate < 1e-5,
+            f"LoRA with lr {rate:g}",
+        ),
+        (
+            "The entropy rises, and the reward falls",
+            not lora and rate >= HIGH_RATE,
+            f"lr {rate:g} is {rate / 1e-6:.0f} times the 1e-6 that is usual for full training of large models",
+        ),
+        (
+            "The KL is large at the first step",
+            adapter and slots["kl"] is not None,
+            "the reference is the base without the adapter",
+        ),
+        (
             "The importance ratio is 2: temperature, top-p or top-k, and the log-probabilities",
+            truncates,
             "top-p or top-k cuts the sampler",
-        )
-    if two and not engines and slots["ratio"] is not ratios.ratio_to_sampler:
-        yield (
+        ),
+        (
             "Old and new log-probabilities differ before the first update",
+            (is_verl or o["use_vllm"]) and uncorrected,
             "another engine samples, and nothing corrects for it",
-        )
-    if of_verl and (o["reward.reward_model.enable"] or o["reward_model.enable"]):
-        yield "The reward rises, the benchmark falls", "a reward model scores"
-    if isinstance(slots["select"], selection.DynamicSampling):
-        yield (
+        ),
+        ("The reward rises, the benchmark falls", has_model, "a reward model scores"),
+        (
             '"Generated too many. Please check if your data are too difficult"',
+            isinstance(slots["select"], selection.DynamicSampling),
             "filter_groups samples until the batch is full",
-        )
-    if (
-        not of_verl
-        and len(o.get("reward_weights") or ()) > 1
-        and o["multi_objective_aggregation"] == "sum_then_normalize"
-    ):
-        yield "Several rewards on different scales", "rewards are added before they are standardised"
-    if longest is not None and longest <= 512:
-        yield "All responses are cut off", f"responses end at {longest} tokens"
-    if slots["aggregate"] is aggregation.sequence_mean:
-        yield "Responses grow longer and longer", "1/|o| punishes a long wrong answer less a token"
-    if batch.on_policy:
-        yield "The ratio is always 1, the clip fraction is 0", "one update a rollout: no fault"
-    if slots["kl"] is None and not getattr(slots["advantage"], "beta", 0):
-        yield "There is no KL in the log", "no KL term: no fault"
+        ),
+        (
+            "Several rewards on different scales",
+            adds and len(o.get("reward_weights") or ()) > 1,
+            "rewards are added before they are standardised",
+        ),
+        ("All responses are cut off", longest is not None and longest <= 512, f"responses end at {longest} tokens"),
+        (
+            "Responses grow longer and longer",
+            slots["aggregate"] is aggregation.sequence_mean,
+            "1/|o| punishes a long wrong answer less a token",
+        ),
+        ("The ratio is always 1, the clip fraction is 0", batch.on_policy, "one update a rollout: no fault"),
+        (
+            "There is no KL in the log",
+            slots["kl"] is None and not getattr(slots["advantage"], "beta", 0),
+            "no KL term: no fault",
+        ),
+    )
+    yield from ((heading, why) for heading, is_worth, why in rows if is_worth)

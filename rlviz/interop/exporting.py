@@ -1,8 +1,10 @@
-"""What an algorithm is in another library: a line a slot, the fields that say it, and how well it fits.
+"""What an algorithm is in another library: a line a slot, the options that say it, and how well it fits.
 
-A table of a library is slot → kind of piece → row. A row is a `Fit`, or where that depends on numbers or on other pieces, a
-function of the piece and the `Case` that returns one; the rows of each slot name every piece that rlviz has, so that a piece
-without a row is one of the user's own. `Parameters` say which option has which number of a piece, for writing and for reading.
+In comes an algorithm with its settings and the table of a library (`trl.TABLE`, `verl.TABLE`), out goes an `Export`. A table is
+slot → kind of piece → row. A row is a `Fit`, a text (why no option stands for the piece), or where that depends on numbers or on
+other pieces, a function of the piece and the `Case` that returns a `Fit`. The rows of each slot name every piece that rlviz has,
+so a piece without a row is one of the user's own. `Parameters` say which option has which number of a piece, for writing and for
+reading.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Literal
 
 from rlviz.algorithms.actor_critic import ActorCritic
@@ -69,7 +72,7 @@ def inexpressible(why: str, fields: Mapping[str, Any] | None = None) -> Fit:
 
 
 @dataclass(frozen=True)
-class OwnPiece:
+class UnknownPiece:
     """Stands for a piece of the user's own, of which a run folder tells the name alone."""
 
     name: str
@@ -77,18 +80,18 @@ class OwnPiece:
     def __str__(self) -> str:
         return self.name
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         raise ValueError(f"{self.name} is a piece of your own, of which only the name is known here")
 
 
-def algorithm_of(described: Mapping[str, Any]) -> Any:
-    """Return the algorithm that a run folder describes; `OwnPiece`s stand for pieces that rlviz does not have."""
+def algorithm_from_run(described: Mapping[str, Any]) -> Any:
+    """Return the algorithm that a run folder describes; `UnknownPiece`s stand for pieces that rlviz does not have."""
     stand_ins = {}
     for slot in SLOTS:
         try:
             from_json(described.get(slot))
         except ValueError:
-            stand_ins[slot] = OwnPiece(str(described[slot].get("piece")).rpartition(":")[2].replace("_", " "))
+            stand_ins[slot] = UnknownPiece(str(described[slot].get("piece")).rpartition(":")[2].replace("_", " "))
     if not stand_ins:
         return from_json(dict(described))
     if described.get("piece") != to_json(GRPO)["piece"]:
@@ -127,7 +130,7 @@ class Case:
         return kind_of(self.pieces[slot])
 
 
-Row = Fit | Callable[[Any, Case], Fit]
+Row = Fit | str | Callable[[Any, Case], Fit]
 Table = Mapping[str, Mapping[Any, Row]]
 Parameters = Mapping[Any, Mapping[str, str]]  # kind of piece → its parameter → the option that has the number
 
@@ -144,7 +147,7 @@ def piece_of(kind: Callable[..., Any], parameters: Parameters, options: Mapping[
 
 @dataclass(frozen=True)
 class Slot:
-    """A line of an export. own: whether the piece is one of the user's own, so that nothing is known of it."""
+    """A line of an export. is_unknown: whether the piece is one of the user's own, of which the library knows nothing."""
 
     slot: str
     piece: str
@@ -152,7 +155,7 @@ class Slot:
     why: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     rewards: tuple[str, ...] = ()
-    own: bool = False
+    is_unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,14 +193,13 @@ class Export:
     @property
     def fields(self) -> dict[str, Any]:
         """Option → value, all that has to be set; where a piece and the settings name the same option, the piece's stands."""
-        pieces = [line.fields for line in self.slots if not line.slot.startswith(SETTINGS)]
-        return self.of_settings | {name: value for each in pieces for name, value in each.items()}
+        lines = [line.fields.items() for line in self.slots if not line.slot.startswith(SETTINGS)]
+        return self.run_fields | dict(chain(*lines))
 
     @property
-    def of_settings(self) -> dict[str, Any]:
+    def run_fields(self) -> dict[str, Any]:
         """Option → value for what is the run's, whatever the pieces ask for."""
-        lines = [line.fields for line in self.slots if line.slot.startswith(SETTINGS)]
-        return {name: value for each in lines for name, value in each.items()}
+        return dict(chain(*(line.fields.items() for line in self.slots if line.slot.startswith(SETTINGS))))
 
     @property
     def rewards(self) -> tuple[str, ...]:
@@ -210,9 +212,9 @@ class Export:
         return max((line.fit for line in self.slots), key=GRADES.index)
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def unknown_slots(self) -> tuple[str, ...]:
         """The slots with a piece of the user's own."""
-        return tuple(line.slot for line in self.slots if line.own)
+        return tuple(line.slot for line in self.slots if line.is_unknown)
 
     def at(self, slot: str) -> Slot:
         """Return the line of a slot."""
@@ -237,8 +239,8 @@ class Export:
     def __str__(self) -> str:
         lines = [f"{self.algorithm} in {self.to} {CHECKED[self.to]}, {self.kind}: {self.fit}"]
         for line in self.slots:
-            said = ", ".join(f"{name}={value!r}" for name, value in {**line.fields}.items())
-            words = "; ".join(filter(None, [said, *line.rewards, line.why]))
+            options = ", ".join(f"{name}={value!r}" for name, value in line.fields.items())
+            words = "; ".join(filter(None, [options, *line.rewards, line.why]))
             lines.append(f"  {line.fit:13} {line.slot:20} {line.piece}{f': {words}' if words else ''}")
         if self.measured is not None:
             lines += textwrap.wrap(f"Measured: {self.measured}, {measurements()['how']}", 120, initial_indent="  ")
@@ -247,12 +249,12 @@ class Export:
 
 @cache
 def measurements() -> dict[str, Any]:
-    """Return what was measured, as tests/interop/measure.py wrote it: how, and a row an algorithm and library."""
+    """Return the measurements that tests/interop/measure.py wrote: how, and a row for each algorithm and library."""
     return json.loads(files("rlviz.interop").joinpath("measured.json").read_text(encoding="utf-8"))
 
 
 def measured(to: str, algorithm: Algorithm, way: str = "exported") -> Measured | None:
-    """Return how far this very algorithm was from ours in a library, `exported` or `carried`; None where nobody measured."""
+    """Return the measured distance of exactly this algorithm in a library, `exported` or `carried`; None without one."""
     described = to_json(algorithm)
     for row in measurements()["rows"]:
         if row["to"] == to and row["algorithm"] == described and row["way"] == way and "batch" not in row:
@@ -261,22 +263,23 @@ def measured(to: str, algorithm: Algorithm, way: str = "exported") -> Measured |
 
 
 def kind_of(piece: Any) -> Any:
-    """Return what a table's row is found by: a function itself, of an object its class."""
+    """Return the key of a piece in a table: a function itself, of an object its class."""
     return piece if piece is None or inspect.isfunction(piece) else type(piece)
 
 
-def lines_of(table: Table, case: Case) -> Iterator[Slot]:
+def slot_lines(table: Table, case: Case) -> Iterator[Slot]:
     """Give a line for each of the eight slots."""
     for slot in SLOTS:
         piece = case.pieces[slot]
         row = table[slot].get(kind_of(piece))
         if row is None:
-            yield own_line(slot, piece, ", of which the library knows nothing")
+            yield unknown_line(slot, piece, ", of which the library knows nothing")
         else:
-            yield line_of(slot, piece, row if isinstance(row, Fit) else row(piece, case))
+            fit = inexpressible(row) if isinstance(row, str) else row if isinstance(row, Fit) else row(piece, case)
+            yield line_of(slot, piece, fit)
 
 
-def lines_of_settings(library: str, case: Case, fits: Mapping[str, Fit]) -> Iterator[Slot]:
+def settings_lines(library: str, case: Case, fits: Mapping[str, Fit]) -> Iterator[Slot]:
     """Give a line for each part of the settings of which a library says how it fits, in the order of these."""
     s, (longest,) = case.settings, fits["lengths"].fields.values()
     words = {
@@ -303,9 +306,9 @@ def line_of(slot: str, piece: Any, fit: Fit) -> Slot:
     return Slot(slot, piece if isinstance(piece, str) else label(piece), fit.grade, fit.why, fit.fields, fit.rewards)
 
 
-def own_line(slot: str, piece: Any, why: str) -> Slot:
+def unknown_line(slot: str, piece: Any, why: str) -> Slot:
     """Return the line of a piece of the user's own; why: how the words "a piece of your own" go on."""
-    return Slot(slot, label(piece), "inexpressible", f"a piece of your own{why}", own=True)
+    return Slot(slot, label(piece), "inexpressible", f"a piece of your own{why}", is_unknown=True)
 
 
 def settings_of_large_models(algorithm: Algorithm, **changed: Any) -> Settings:
@@ -359,7 +362,6 @@ def warn_of_another_version(library: str) -> None:
     if installed != CHECKED[library]:
         warnings.warn(
             f"{library} {installed} is installed, and the export was checked with {CHECKED[library]}: another "
-            "version may have other "
-            "defaults, so compare its options with the list of fields",
+            "version may have other defaults, so compare its options with the list of fields",
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""Whose a configuration or script is: a trainer's class, an entry point (`-m module`, a script, a command), names of options.
+"""Whose a configuration or script is: by a trainer's class, an entry point (`-m module`, a script, a command), names of options.
 
 Only TRL's and verl's are read. FRAMEWORKS has the others: what starts them, and names of options that neither TRL nor verl has.
 A name, module or path is looked up in lower case with `_` for `-`; of a path each part counts, as `open_instruct/grpo_fast.py`.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from pathlib import PurePosixPath
+from typing import Literal
 
 READ = "rlviz explain reads TRL's GRPOConfig and DPOConfig and verl's options"
 ON_PAGE = ("SkyRL", "OpenRLHF", "slime", "prime-rl")  # whose names notebooks/in_your_config.md lists
@@ -52,7 +53,7 @@ TRL PPOConfig | | | num_ppo_epochs cliprange_value vf_coef missing_eos_penalty
 TRL RLOOConfig | | | rloo_k normalize_advantages reward_clip_range
 TRL CPOConfig | | | cpo_alpha simpo_gamma
 """  # noqa: E501  a row is a line
-SHOWN = 3  # options that say whose a file is
+EXAMPLES = 3  # options that say whose a file is
 LONGEST_LAUNCH = 80  # words before what a command starts
 # a framework → the library whose names and loss it takes over
 BUILDS_ON = {
@@ -64,27 +65,9 @@ BUILDS_ON = {
     "Agent Lightning": "verl",
 }
 # words in the names of scripts that run another trainer of TRL
-OTHER_TRAINERS = {
-    *(
-        "rloo",
-        "ppo",
-        "kto",
-        "orpo",
-        "cpo",
-        "xpo",
-        "nash",
-        "bco",
-        "gkd",
-        "gold",
-        "sft",
-        "reward",
-        "prm",
-        "online",
-        "sdpo",
-    ),
-    *("sdft", "gmpo", "tpo", "a2po", "papo", "minillm", "distillation"),
-}
-OF_VERL = re.compile(r"(verl|recipe|verl_\w+)(\.\w+)*\.(\w*main\w*|train_\w+|run_\w+)")
+OTHER_TRAINERS = """rloo ppo kto orpo cpo xpo nash bco gkd gold sft reward prm online sdpo sdft gmpo tpo a2po papo minillm
+distillation"""
+VERL_MODULE = re.compile(r"(verl|recipe|verl_\w+)(\.\w+)*\.(\w*main\w*|train_\w+|run_\w+)")
 
 
 @dataclass(frozen=True)
@@ -97,14 +80,19 @@ class Owner:
 
 
 @cache
-def _rows() -> list[list[list[str]]]:
-    """Return name, modules, commands and options of each framework."""
-    return [[cell.split() for cell in row.split("|")] for row in FRAMEWORKS.strip().splitlines()]
+def _rows() -> list[tuple[list[str], list[str], list[str], re.Pattern[str]]]:
+    """Return name, modules, commands of each framework, and a pattern of its options."""
+    rows = [[cell.split() for cell in row.split("|")] for row in FRAMEWORKS.strip().splitlines()]
+    return [(*row[:3], re.compile("|".join(map(translate, row[3])) or "(?!)")) for row in rows]  # type: ignore[misc]
 
 
-def _framework(column: int, holds: Callable[[str], bool]) -> str:
-    """Return the first framework with an entry of which this holds, "" where none has."""
-    return next((" ".join(row[0]) for row in _rows() if any(map(holds, row[column]))), "")
+def _framework(column: Literal[1, 2], matches: Callable[[str], bool]) -> str:
+    """Return the first framework with an entry that matches, "" where none has."""
+    return next((" ".join(row[0]) for row in _rows() if any(map(matches, row[column]))), "")
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 def refusal(owner: Owner) -> ValueError:
@@ -116,61 +104,62 @@ def refusal(owner: Owner) -> ValueError:
     return ValueError(f"this is {what} ({owner.evidence}), and {READ} alone{words}")
 
 
-def of_module(module: str) -> str:
+def module_framework(module: str) -> str:
     """Return the framework of a Python module, "" for one of which nothing is known."""
-    name = module.lower().replace("-", "_")
+    name = _normal(module)
     root, last = name.partition(".")[0], name.rpartition(".")[2]
-    known = _framework(1, lambda each: each in (name, root) or ("*" in each and fnmatchcase(last, each)))
-    return known or ("TRL" if root == "trl" else "verl" if OF_VERL.fullmatch(name) else "")
+    known = _framework(1, lambda entry: entry in (name, root) or ("*" in entry and fnmatchcase(last, entry)))
+    return known or ("TRL" if root == "trl" else "verl" if VERL_MODULE.fullmatch(name) else "")
 
 
-def entry_of(words: Sequence[str]) -> tuple[int, str]:
+def command_framework(word: str) -> str:
+    """Return the framework of a command's name."""
+    name = _normal(PurePosixPath(word).name)
+    return "TRL" if name == "trl" else _framework(2, lambda entry: entry == name)
+
+
+def entry_point(words: Sequence[str]) -> tuple[int, str]:
     """Return after which word of a command its options begin, and what it starts: a module, a script, or a command."""
     begin = words[:LONGEST_LAUNCH]
-    for place, (word, following) in enumerate(zip(begin, [*begin[1:], ""], strict=True)):
+    for position, (word, following) in enumerate(zip(begin, [*begin[1:], ""], strict=True)):
         if word in ("-m", "--module") and re.fullmatch(r"[A-Za-z_][\w.]*", following):
-            return place + 2, following
+            return position + 2, following
         if re.fullmatch(r"[^=\s]*\w\.py", word):
-            return place + 1, word
+            return position + 1, word
         if word == "rl" and following == "@":
-            return place + 1, "rl@"
-        if following and _command(word):
-            return place + 2 - following.startswith("-"), f"{PurePosixPath(word).name} {following}"
+            return position + 1, "rl@"
+        if following and command_framework(word):
+            return position + 2 - following.startswith("-"), f"{PurePosixPath(word).name} {following}"
     return 0, ""
 
 
-def _command(word: str) -> str:
-    """Return the framework of a command's name."""
-    name = PurePosixPath(word).name.lower().replace("-", "_")
-    return "TRL" if name == "trl" else _framework(2, lambda each: each == name)
-
-
-def of_command(words: Sequence[str]) -> Owner | None:
+def command_owner(words: Sequence[str]) -> Owner | None:
     """Return whose command this is, by what it starts; None where that says nothing."""
-    _, entry = entry_of(words)
+    _, entry = entry_point(words)
+    evidence = entry
     if entry.endswith(".py"):
-        parts = [part.lower().replace("-", "_") for part in PurePosixPath(entry).parts]
-        name, evidence = _framework(1, lambda each: any(fnmatchcase(part, each) for part in parts)), entry
+        parts = [_normal(part) for part in PurePosixPath(entry).parts]
+        name = _framework(1, lambda entry: any(fnmatchcase(part, entry) for part in parts))
     elif " " in entry or entry == "rl@":
-        name, evidence = _command(entry.partition(" ")[0]), entry
+        name = command_framework(entry.partition(" ")[0])
     else:
-        name, evidence = of_module(entry), f"-m {entry}"
+        name, evidence = module_framework(entry), f"-m {entry}"
     other = _other_trainer(entry)
     if other and name in ("", "TRL", "verl"):
         return Owner("verl" if entry.startswith("verl.") else "TRL", evidence, other)
     return Owner(name, evidence) if name else None
 
 
-def of_options(names: Iterable[str]) -> Owner | None:
+def options_owner(names: Iterable[str]) -> Owner | None:
     """Return whose options these are: the framework that has most of them, the first of several; None where none has one."""
     plain = {name.replace("-", "_"): name for name in names}
     most, best = 0, None
-    for row in _rows():
-        named = list(filter(re.compile("|".join(map(translate, row[3])) or "(?!)").match, plain))
+    for words, _, _, pattern in _rows():
+        named = list(filter(pattern.match, plain))
         if len(named) > most:
-            name, trainer = (row[0][0], row[0][1]) if row[0][0] == "TRL" else (" ".join(row[0]), "")
-            most, shown = len(named), ", ".join(plain[each] for each in named[:SHOWN])
-            best = Owner(name, f"by its option{'s'[: most > 1]} {shown}", trainer)
+            name, trainer = words if words[0] == "TRL" else (" ".join(words), "")
+            most, examples = len(named), ", ".join(plain[option] for option in named[:EXAMPLES])
+            best = Owner(name, f"by its option{'s'[: most > 1]} {examples}", trainer)
     return best
 
 
@@ -181,5 +170,5 @@ def _other_trainer(entry: str) -> str:
         return "" if name in ("grpo", "dpo") or name.startswith("-") else name
     stem = PurePosixPath(entry).stem if entry.endswith(".py") else entry.rpartition(".")[2]
     words = set(re.split(r"[_\W]+", stem.lower()))
-    of_verl = OF_VERL.fullmatch(entry) or "main" in words
-    return stem if words & OTHER_TRAINERS and "grpo" not in words and not of_verl else ""
+    is_verl = VERL_MODULE.fullmatch(entry) or "main" in words
+    return stem if words & set(OTHER_TRAINERS.split()) and "grpo" not in words and not is_verl else ""

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from rlviz.interop.owners import BUILDS_ON, Owner, of_module
+from rlviz.interop.owners import BUILDS_ON, Owner, module_framework
 
 TRL_KINDS = ("GRPOConfig", "DPOConfig")
 OPERATORS = {
@@ -31,10 +31,10 @@ class Names:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 self.modules.append(node.module)
-                self.imported |= {each.asname or each.name: (node.module, each.name) for each in node.names}
+                self.imported |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
             elif isinstance(node, ast.Import):
-                self.modules += [each.name for each in node.names]
-                self.imported |= {each.asname or each.name: (each.name, "") for each in node.names}
+                self.modules += [alias.name for alias in node.names]
+                self.imported |= {alias.asname or alias.name: (alias.name, "") for alias in node.names}
             elif isinstance(node, ast.ClassDef):
                 self.classes[node.name] = [last_name(base) for base in node.bases]
             elif isinstance(node, ast.Name | ast.Attribute):
@@ -61,23 +61,21 @@ class Names:
     def owner(self, kind: str | None) -> Owner | None:
         """Return whose the file is; None for TRL's own, and where its imports say nothing."""
         origin = next((module for module, name in self.imported.values() if kind and name == kind), "")
-        through = {module for module, name in self.imported.values() if not name or module.partition(".")[0] == name}
-        others = [(module, of_module(module)) for module in self.modules]
-        if (
-            kind
-            and kind not in self.classes
-            and (origin.partition(".")[0] == "trl" or (not origin and "trl" in through))
-        ):
+        roots = {module for module, name in self.imported.values() if not name or module.partition(".")[0] == name}
+        others = [(module, module_framework(module)) for module in self.modules]
+        is_trls = origin.partition(".")[0] == "trl" or (not origin and "trl" in roots)
+        if kind and kind not in self.classes and is_trls:
+            # beside TRL's own configuration only what takes over its loss counts
             others = [(module, name) for module, name in others if name in BUILDS_ON]
         for module, name in others:
             if name not in ("", "TRL", "verl") and (not origin or module == origin or name in BUILDS_ON):
                 return Owner(name, f"it imports {module}")
-        if kind and origin and of_module(origin) != "TRL":
+        if kind and origin and module_framework(origin) != "TRL":
             return Owner(origin.partition(".")[0], f"its {kind} is that of {origin}")
         bases = set(self.classes.get(kind or "", TRL_KINDS))
         if not bases & {"TrainingArguments", *TRL_KINDS}:
             return Owner("the file itself", f"it defines a {kind} of its own")
-        from_trl = [name for module, name in self.imported.values() if of_module(module) == "TRL"]
+        from_trl = [name for module, name in self.imported.values() if module_framework(module) == "TRL"]
         configs = [name for name in from_trl if name.endswith("Config") and name not in ("ModelConfig", "SFTConfig")]
         if kind is None and configs:
             return Owner("TRL", "whose loss is another", configs[0])
@@ -103,7 +101,7 @@ def spread(name: str | None, node: ast.expr, constants: Mapping[str, ast.expr]) 
         return [(name, node)]
     node = constants.get(getattr(node, "id", ""), node)
     if isinstance(node, ast.Call) and last_name(node.func) == "dict" and not node.args:
-        return [(each.arg or "**", each.value) for each in node.keywords]
+        return [(keyword.arg or "**", keyword.value) for keyword in node.keywords]
     if isinstance(node, ast.Dict):
         return [(str(getattr(key, "value", "**")), value) for key, value in zip(node.keys, node.values, strict=True)]
     return [("**", node)]
@@ -111,20 +109,15 @@ def spread(name: str | None, node: ast.expr, constants: Mapping[str, ast.expr]) 
 
 def literal(node: ast.expr, constants: Mapping[str, ast.expr] | None = None) -> Any:
     """Return a literal, a constant of the file, or arithmetic on numbers. Raises ValueError for anything else."""
-    if isinstance(node, ast.Name) and node.id in (constants or {}):
-        return literal(constants[node.id], {name: each for name, each in constants.items() if name != node.id})  # type: ignore[index,union-attr]
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        try:
-            left, right = literal(node.left, constants), literal(node.right, constants)
-        except RecursionError:
-            raise ValueError from None
-        if not all(isinstance(side, int | float) for side in (left, right)):
-            raise ValueError
-        try:
-            return OPERATORS[type(node.op)](left, right)
-        except ArithmeticError:
-            raise ValueError from None
+    constants = constants or {}
+    if isinstance(node, ast.Name) and node.id in constants:
+        return literal(constants[node.id], {name: value for name, value in constants.items() if name != node.id})
     try:
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            left, right = literal(node.left, constants), literal(node.right, constants)
+            if not all(isinstance(side, int | float) for side in (left, right)):
+                raise ValueError
+            return OPERATORS[type(node.op)](left, right)
         return ast.literal_eval(node)
-    except (TypeError, SyntaxError, MemoryError, RecursionError):
+    except (TypeError, SyntaxError, ArithmeticError, MemoryError, RecursionError):
         raise ValueError from None

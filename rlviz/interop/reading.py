@@ -1,7 +1,8 @@
 """An algorithm from the options of TRL or verl: the tables of the exports, read backwards.
 
-What no piece of rlviz stands for is an `OwnPiece`, which has a name alone. That reading undoes writing is tested for every
-algorithm that `to_trl` and `to_verl` write, and `beyond` asks those tables each time what of a configuration they would not give.
+In comes a `Config`, out go its algorithm (`read_algorithm`), the nearest ones of the family (`nearest`), and what of it no slot
+says (`beyond_slots`). What no piece of rlviz stands for is an `UnknownPiece`, which has a name alone. That reading undoes writing
+is tested for every algorithm that `to_trl` and `to_verl` write.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import trl, verl
 from rlviz.interop.configs import VERL, Config
-from rlviz.interop.exporting import Case, OwnPiece, Slot, Table, kind_of, lines_of, piece_of
+from rlviz.interop.exporting import Case, Slot, Table, UnknownPiece, kind_of, piece_of, slot_lines
 from rlviz.pieces import (
     advantages,
     aggregation,
@@ -84,11 +85,11 @@ BEYOND = {
 }
 
 
-def algorithm_of(config: Config) -> Algorithm:
-    """Return the algorithm that a configuration trains, by the name of nothing yet."""
+def read_algorithm(config: Config) -> Algorithm:
+    """Return the algorithm that a configuration trains, not yet named."""
     if config.kind == "DPOConfig":
-        return _of_pairs(config.options)
-    return _of_verl(config.options) if config.kind == VERL else _of_trl(config.options, config.punishment)
+        return _pair_algorithm(config.options)
+    return _verl_algorithm(config.options) if config.kind == VERL else _trl_algorithm(config.options, config.punishment)
 
 
 def _limits(low: Any, high: Any) -> Any:
@@ -98,21 +99,21 @@ def _limits(low: Any, high: Any) -> Any:
             return bounds.no_bounds
         return bounds.UpperBound(1 + high) if low >= 1 else bounds.FixedBounds(float(low), float(high))
     except (TypeError, ValueError):
-        return OwnPiece(f"1 − {low} … 1 + {high}")
+        return UnknownPiece(f"1 − {low} … 1 + {high}")
 
 
 def _clipping(limits: Any) -> Any:
     return surrogate.unclipped if limits is bounds.no_bounds else surrogate.pessimistic
 
 
-def _of_trl(o: Options, punishment: tuple[int, int] | None) -> Algorithm:
+def _trl_algorithm(o: Options, punishment: tuple[int, int] | None) -> Algorithm:
     kind, high = o["loss_type"], o["epsilon"] if o["epsilon_high"] is None else o["epsilon_high"]
     limits = _limits(o["epsilon"], high)
     if kind == "cispo":
-        limits = bounds.UpperBound(float(high)) if high > 1 else OwnPiece(f"weight ≤ {high:g}")
+        limits = bounds.UpperBound(float(high)) if high > 1 else UnknownPiece(f"weight ≤ {high:g}")
     elif kind in ("sapo", "vespo"):
         limits = bounds.no_bounds
-    mean: Any = TRL_MEANS.get(kind) or OwnPiece(str(kind))
+    mean: Any = TRL_MEANS.get(kind) or UnknownPiece(str(kind))
     shape: Any = shaping.OverlongFilter() if o["mask_truncated_completions"] else None
     return replace(
         GRPO,
@@ -134,7 +135,7 @@ def _trl_surrogate(kind: str, o: Options, limits: Any) -> Any:
     if kind in ("sapo", "vespo"):
         return piece_of(surrogate.SoftGate if kind == "sapo" else surrogate.GammaWeight, trl.PARAMETERS, o)
     if kind not in (*TRL_MEANS, "dr_grpo"):
-        return OwnPiece(str(kind))
+        return UnknownPiece(str(kind))
     if o["entropy_coef"]:
         return piece_of(surrogate.EntropyBonus, trl.PARAMETERS, o)
     if o["off_policy_mask_threshold"] is not None:
@@ -143,20 +144,22 @@ def _trl_surrogate(kind: str, o: Options, limits: Any) -> Any:
         return _clipping(limits)
     upper = 1 + getattr(limits, "eps_high", getattr(limits, "max_ratio", 2) - 1)
     if o["delta"] <= upper:
-        return OwnPiece(f"ratios cut at {o['delta']:g}")
+        return UnknownPiece(f"ratios cut at {o['delta']:g}")
     return piece_of(surrogate.DualClip, trl.PARAMETERS, o)
 
 
 def _trl_advantage(o: Options) -> Any:
     scales: dict[str, Any] = {name: scale for scale, name in trl.SCALES.items()}
     scale = scales.get(o["scale_rewards"])
-    plain: Any = advantages.GroupAdvantage(scale, trl.EPS) if scale else OwnPiece(f"scale_rewards={o['scale_rewards']}")
+    plain: Any = (
+        advantages.GroupAdvantage(scale, trl.EPS) if scale else UnknownPiece(f"scale_rewards={o['scale_rewards']}")
+    )
     if o["multi_objective_aggregation"] == "normalize_then_sum":
         weights = o["reward_weights"] or []
         plain = (
             advantages.StandardizedApart(float(weights[0]), float(weights[1]), trl.EPS)
             if len(weights) == 2
-            else OwnPiece("each reward standardised apart")
+            else UnknownPiece("each reward standardised apart")
         )
     elif o["top_entropy_quantile"] < 1:
         plain = advantages.ForkingTokens(float(o["top_entropy_quantile"]), trl.EPS)
@@ -177,10 +180,10 @@ def _weighted(plain: Any, level: str, bound: str, low: float, high: float | None
             return mismatch.MaskedWeight(float(low), float(high), ratio, plain)
         return mismatch.TruncatedWeight(float(high), ratio, plain)
     except ValueError:
-        return OwnPiece(f"({plain}) · w, {level} {bound} {low:g} … {high:g}")
+        return UnknownPiece(f"({plain}) · w, {level} {bound} {low:g} … {high:g}")
 
 
-def _of_verl(o: Options) -> Algorithm:
+def _verl_algorithm(o: Options) -> Algorithm:
     mode, bypass = o[ACTOR + "policy_loss.loss_mode"], o[CORRECTION + "bypass_mode"]
     if bypass:  # the trainer puts another loss in its place, and the sampler's probabilities in place of the old ones
         mode = "vanilla" if o[CORRECTION + "loss_type"] == "ppo_clip" else "reinforce"
@@ -230,7 +233,7 @@ def _verl_loss(mode: str, o: Options) -> tuple[Any, Any]:
     if mode == "gspo":
         return limits, _clipping(limits)
     if mode == "dppo_tv":
-        change = bounds.ChangeBounds(float(low)) if low == high else OwnPiece(f"|p − q| ≤ {low:g} or {high:g}")
+        change = bounds.ChangeBounds(float(low)) if low == high else UnknownPiece(f"|p − q| ≤ {low:g} or {high:g}")
         return change, surrogate.pessimistic
     if mode == "geo_mean":
         return bounds.FixedBounds(-math.expm1(-low), math.expm1(high)), surrogate.geometric_mean
@@ -240,8 +243,8 @@ def _verl_loss(mode: str, o: Options) -> tuple[Any, Any]:
         kind = surrogate.SoftGate if mode == "sapo" else surrogate.CovariancePenalty
         return bounds.no_bounds, piece_of(kind, verl.PARAMETERS, o)
     if mode in WITHOUT_RATIO:
-        return bounds.no_bounds, OwnPiece(WITHOUT_RATIO[mode])
-    return limits, OwnPiece(f"verl's {mode}")
+        return bounds.no_bounds, UnknownPiece(WITHOUT_RATIO[mode])
+    return limits, UnknownPiece(f"verl's {mode}")
 
 
 def _verl_advantage(o: Options) -> Any:
@@ -258,7 +261,7 @@ def _verl_advantage(o: Options) -> Any:
     if level and isinstance(plain, mismatch.Unweighted):
         low, dash, high = str(o[CORRECTION + "rollout_is_threshold"]).rpartition("_")
         return _weighted(plain, level, "mask" if dash else "truncate", float(low or 0), float(high))
-    return plain or OwnPiece(f"verl's {name}")
+    return plain or UnknownPiece(f"verl's {name}")
 
 
 def _verl_kl(o: Options) -> Any:
@@ -273,7 +276,7 @@ def _verl_kl(o: Options) -> Any:
     weight, name = float(weight), str(name)
     if name in estimators and weight > 0:
         return kind(weight, estimators[name])
-    return OwnPiece(f"{weight:g} · {name} in the {where}") if weight else None
+    return UnknownPiece(f"{weight:g} · {name} in the {where}") if weight else None
 
 
 def _verl_mean(mode: str, o: Options) -> Any:
@@ -281,7 +284,7 @@ def _verl_mean(mode: str, o: Options) -> Any:
     if name == "seq-mean-token-sum-norm":
         return aggregation.Constant(int(o[ACTOR + "loss_scale_factor"] or o["data.max_response_length"]))
     named = {text: piece for piece, text in verl.MEANS.items()} | {"seq-mean-token-sum": aggregation.Constant(1)}
-    return named.get(name) or OwnPiece(str(name))
+    return named.get(name) or UnknownPiece(str(name))
 
 
 def _verl_shape(o: Options) -> Any:
@@ -294,19 +297,19 @@ def _verl_shape(o: Options) -> Any:
             int(longest), int(o[buffer + "len"]), float(o.get(buffer + "penalty_factor", 1))
         )
     except (KeyError, TypeError, ValueError):
-        return OwnPiece("overlong punishment")
+        return UnknownPiece("overlong punishment")
 
 
-def _of_pairs(o: Options) -> Algorithm:
+def _pair_algorithm(o: Options) -> Algorithm:
     losses, beta = list(o["loss_type"]), float(o["beta"])
     if losses == ["ipo"]:
         loss = preference.SquaredPreference(beta)
         return PreferenceOptimization(name="this", reward=preference.mean_log_ratio, pair_loss=loss)
     dpo = replace(DPO, name="this", reward=preference.ImplicitReward(beta))
-    return dpo if losses == ["sigmoid"] else replace(dpo, pair_loss=OwnPiece(" + ".join(map(str, losses))))
+    return dpo if losses == ["sigmoid"] else replace(dpo, pair_loss=UnknownPiece(" + ".join(map(str, losses))))
 
 
-def same(a: Any, b: Any) -> bool:
+def is_same(a: Any, b: Any) -> bool:
     """Return whether two pieces are one, but for rounding, the eps of a std, and lengths, which go by the task.
 
     A maximum length of 1 is no length: it makes a mean the sum over tokens.
@@ -317,8 +320,8 @@ def same(a: Any, b: Any) -> bool:
     if scaled and (a.max_length == 1) != (b.max_length == 1):  # type: ignore[union-attr]
         return False
     without = {"eps", *(("max_length", "cache") if scaled else ())}
-    pairs = [(getattr(a, each.name), getattr(b, each.name)) for each in fields(a) if each.name not in without]
-    return all(math.isclose(x, y) if isinstance(x, float) and isinstance(y, float) else same(x, y) for x, y in pairs)
+    pairs = [(getattr(a, part.name), getattr(b, part.name)) for part in fields(a) if part.name not in without]
+    return all(math.isclose(x, y) if isinstance(x, float) and isinstance(y, float) else is_same(x, y) for x, y in pairs)
 
 
 def distance(a: Algorithm, b: Algorithm) -> float:
@@ -328,32 +331,25 @@ def distance(a: Algorithm, b: Algorithm) -> float:
     which GRPO has not; where only numbers of a piece differ, half. The three ways to clip, of which verl always has the dual
     one, count 1 at most, and a correction between engines 1.
     """
+
+    def apart(slot: str, x: Any, y: Any) -> float:
+        if isinstance(x, WEIGHTED) and not isinstance(y, WEIGHTED):
+            return 1 + apart(slot, x.advantage, y)
+        if is_same(x, y):
+            return 0.0
+        # the same kind with other numbers; of a constant these make a sum of a mean, of an unknown piece there are none
+        if kind_of(x) is kind_of(y) and is_dataclass(x) and not isinstance(x, UnknownPiece | aggregation.Constant):
+            others = [(getattr(x, part.name), getattr(y, part.name)) for part in fields(x)]
+            if all(is_same(one, other) for one, other in others if not isinstance(one, int | float)):
+                return 0.5
+        if {kind_of(x), kind_of(y)} <= CLIPS:
+            return 0.5 if surrogate.DualClip in (kind_of(x), kind_of(y)) else 1.0
+        if slot not in DEFINING:
+            return 1.0
+        return 2.0 if kind_of(y) is kind_of(parts(GRPO).get(slot)) else 3.0
+
     theirs = parts(b)
-    return sum(_apart(name, piece, theirs.get(name)) for name, piece in parts(a).items())
-
-
-def _apart(slot: str, x: Any, y: Any) -> float:
-    if isinstance(x, WEIGHTED) and not isinstance(y, WEIGHTED):
-        return 1 + _apart(slot, x.advantage, y)
-    return 0.0 if same(x, y) else 0.5 if _only_numbers(x, y) else _weight(slot, x, y)
-
-
-def _weight(slot: str, x: Any, y: Any) -> float:
-    kinds = {kind_of(x), kind_of(y)}
-    if kinds <= CLIPS:
-        return 0.5 if surrogate.DualClip in kinds else 1.0
-    if slot not in DEFINING:
-        return 1.0
-    return 2.0 if kind_of(y) is kind_of(parts(GRPO).get(slot)) else 3.0
-
-
-def _only_numbers(a: Any, b: Any) -> bool:
-    if kind_of(a) is not kind_of(b) or not is_dataclass(a) or isinstance(a, OwnPiece):
-        return False
-    if isinstance(a, aggregation.Constant):  # a sum and a mean
-        return False
-    others = [(getattr(a, each.name), getattr(b, each.name)) for each in fields(a)]
-    return all(same(x, y) for x, y in others if not isinstance(x, int | float))
+    return sum(apart(name, piece, theirs.get(name)) for name, piece in parts(a).items())
 
 
 def parts(algorithm: Algorithm) -> dict[str, Any]:
@@ -362,9 +358,17 @@ def parts(algorithm: Algorithm) -> dict[str, Any]:
     return beyond if isinstance(algorithm, PreferenceOptimization) else {**algorithm.slots(), **beyond}
 
 
-def unnamed(algorithm: Algorithm) -> tuple[str, ...]:
+def unknown_slots(algorithm: Algorithm) -> tuple[str, ...]:
     """Return the slots that make an algorithm what it is and have a piece that rlviz does not have."""
-    return tuple(name for name, piece in parts(algorithm).items() if name in DEFINING and isinstance(piece, OwnPiece))
+    return tuple(
+        name for name, piece in parts(algorithm).items() if name in DEFINING and isinstance(piece, UnknownPiece)
+    )
+
+
+def differing_slots(a: Algorithm, b: Algorithm) -> tuple[str, ...]:
+    """Return the slots and parts in which two algorithms differ."""
+    theirs = parts(b)
+    return tuple(name for name, piece in parts(a).items() if not is_same(piece, theirs.get(name)))
 
 
 def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
@@ -373,78 +377,65 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO. And one of
     the family that differs from an earlier one in its KL term alone is no name, nor is one with a teacher, which no option gives.
     """
-    family = [each for each in _named() if type(each) is type(algorithm)]
-    if unnamed(algorithm):
-        return tuple(each for each in family if each in (GRPO, PPO, DPO))
-    least = min(family, key=lambda each: distance(algorithm, each))
-    within = distance(algorithm, least) + NEARLY
-    fewer = len(differing(algorithm, least)) - 1
-    also = [each for each in family if distance(algorithm, each) <= within and len(differing(algorithm, each)) <= fewer]
-    return (least, *also)
+    family = [member for member in _named_family() if type(member) is type(algorithm)]
+    if unknown_slots(algorithm):
+        return tuple(member for member in family if member in (GRPO, PPO, DPO))
+    distances = [(distance(algorithm, member), member) for member in family]
+    smallest, closest = min(distances, key=lambda pair: pair[0])
+    near = [member for far, member in distances if far <= smallest + NEARLY]
+    fewer = len(differing_slots(algorithm, closest)) - 1
+    return (closest, *(member for member in near if len(differing_slots(algorithm, member)) <= fewer))
 
 
 @cache
-def _named() -> tuple[Algorithm, ...]:
+def _named_family() -> tuple[Algorithm, ...]:
     """Return the algorithms of the family whose names a configuration may get."""
     family: list[Algorithm] = []
-    for each in (*ALGORITHMS, *RELATIVES):
-        if isinstance(each, PolicyGradient) and each.can.from_teacher:
+    for member in (*ALGORITHMS, *RELATIVES):
+        if isinstance(member, PolicyGradient) and member.can.from_teacher:
             continue
-        alike = (other for other in family if type(other) is type(each))
-        if all(set(differing(each, other)) != {"kl"} for other in alike):
-            family.append(each)
+        alike = (other for other in family if type(other) is type(member))
+        if all(set(differing_slots(member, other)) != {"kl"} for other in alike):
+            family.append(member)
     return tuple(family)
 
 
-def differing(a: Algorithm, b: Algorithm) -> tuple[str, ...]:
-    """Return the slots and parts in which two algorithms differ."""
-    theirs = parts(b)
-    return tuple(name for name, piece in parts(a).items() if not same(piece, theirs.get(name)))
-
-
-def beyond(
+def beyond_slots(
     config: Config, algorithm: Algorithm, settings: TrainSettings, accumulation: int, idle: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Give (what, why): where the export says that a slot only comes near, and options that no slot accounts for.
 
     idle: options without an effect, which say nothing.
     """
-    options = config.options
-    told: dict[str, tuple[Any, Slot]] = {}
+    options, accounted = config.options, set(idle)
+    exported: dict[str, tuple[Any, Slot]] = {}
     if not isinstance(algorithm, PreferenceOptimization):
         table: Table = verl.TABLE if config.kind == VERL else trl.TABLE
-        lines = [line for line in lines_of(table, Case(algorithm.slots(), settings, accumulation)) if not line.own]
-        told = {name: (value, line) for line in lines for name, value in line.fields.items()}
-        yield from (
-            (line.slot, line.why.replace(" (measured below)", "")) for line in lines if line.fit == "approximate"
-        )
-    own = isinstance(parts(algorithm).get("surrogate"), OwnPiece)  # whose name is that of the loss
-    for name, (value, line) in told.items():
-        named = own and name.endswith(("loss_mode", "loss_type"))
-        if not (named or name in idle or _alike(name, options.get(name), value)):
-            yield f"{name}={options.get(name)}", BEYOND.get(name, line.why)
+        lines = [
+            line for line in slot_lines(table, Case(algorithm.slots(), settings, accumulation)) if not line.is_unknown
+        ]
+        exported = {name: (value, line) for line in lines for name, value in line.fields.items()}
+        for line in lines:
+            if line.fit == "approximate":
+                yield line.slot, line.why.replace(" (measured below)", "")
+        # options that a piece, or a part beside the slots, says although its row leaves them out
+        if isinstance(algorithm.surrogate, surrogate.EntropyBonus):
+            accounted.add(ACTOR + "entropy_coeff")
+        if isinstance(algorithm.kl, kl.KLInReward | UnknownPiece) or isinstance(
+            algorithm.advantage, advantages.WhitenedReturn
+        ):
+            accounted.add("algorithm.use_kl_in_reward")
+        if isinstance(algorithm.advantage, UnknownPiece):
+            accounted.add("multi_objective_aggregation")
+    names_loss = isinstance(parts(algorithm).get("surrogate"), UnknownPiece)  # by that of the option
+    for name, (value, line) in exported.items():
+        here = options.get(name)
+        alike = not (here or value) or here == value
+        if isinstance(here, int | float) and isinstance(value, int | float):
+            # a lower width of 1 and of more are no limit alike
+            alike = alike or math.isclose(here, value) or (name.endswith("ratio_low") and here >= 1 and value >= 1)
+        if not (alike or name in idle or (names_loss and name.endswith(("loss_mode", "loss_type")))):
+            yield f"{name}={here}", BEYOND.get(name, line.why)
     for name, neutral in NEUTRAL[config.kind].items():
-        apart = name in BEYOND and name not in told and name not in idle and options.get(name) != neutral
-        if apart and not _accounted(name, algorithm):
+        if name in BEYOND and name not in exported and name not in accounted and options.get(name) != neutral:
             yield f"{name}={options.get(name)}", BEYOND[name]
-
-
-def _alike(name: str, here: Any, value: Any) -> bool:
-    """Whether an option is what the export writes; a lower width of 1 and of more are no limit alike."""
-    if not (here or value) or here == value:
-        return True
-    numbers = isinstance(here, int | float) and isinstance(value, int | float)
-    return numbers and (math.isclose(here, value) or (name.endswith("clip_ratio_low") and here >= 1 and value >= 1))
-
-
-def _accounted(name: str, algorithm: Algorithm) -> bool:
-    """Whether a piece, or a part beside the slots, says an option that its row leaves out."""
-    if isinstance(algorithm, PreferenceOptimization):
-        return False
-    by = {
-        "entropy_coeff": isinstance(algorithm.surrogate, surrogate.EntropyBonus),
-        "use_kl_in_reward": isinstance(algorithm.kl, kl.KLInReward | OwnPiece)
-        or isinstance(algorithm.advantage, advantages.WhitenedReturn),
-        "multi_objective_aggregation": isinstance(algorithm.advantage, OwnPiece),
-    }
-    return by.get(name.rpartition(".")[2], False)

@@ -1,4 +1,4 @@
-"""What follows from options alone, as the sources of TRL 1.16.0 and verl 0.9.1 have it: rows, read by a few lines.
+"""Facts that follow from options alone, by the sources of TRL 1.16.0 and verl 0.9.1: tables of rows, and their reader.
 
 IDLE: options that change nothing | when | why. LOG: columns that are not always there | when. FIRST: what the log shows in the
 first ten steps | when; of rows that begin with the same word, the first that holds.
@@ -149,7 +149,7 @@ def without_effect(config: Config, batch: Batch) -> Iterator[tuple[str, str]]:
     """Give (option, why) for all options, set or not, that change nothing; an option has the first row that says so."""
     left = [name for name in config.options if not name.endswith(SWITCHES)]
     for names, why in _holding(IDLE[config.kind], config, batch):
-        covered = {option for name in names.split() for option in fnmatch.filter(left, _full(name))}
+        covered = {option for name in names.split() for option in fnmatch.filter(left, full_name(name))}
         yield from ((name, why) for name in left if name in covered)
         left = [name for name in left if name not in covered]
 
@@ -163,18 +163,18 @@ def columns(config: Config, batch: Batch) -> list[str]:
 
 def first_steps(config: Config, batch: Batch) -> Iterator[str]:
     """Give what the log shows in the first ten steps, as far as it follows from the options."""
-    said: set[str] = set()
+    words: set[str] = set()
     numbers = {"updates": batch.updates, "logging_steps": config.options.get("logging_steps")}
-    numbers |= {"sizes": _sizes(config.options)[1]} if config.kind == VERL else {}
+    numbers |= {"sizes": _micro_batches(config.options)[1]} if config.kind == VERL else {}
     numbers |= {"warmup": config.options.get("trainer.critic_warmup")}
     beta = config.options.get("beta") or 1.0
     for text, _ in _holding(FIRST[config.kind], config, batch):
-        if text.split()[0] not in said:
-            said.add(text.split()[0])
+        if text.split()[0] not in words:
+            words.add(text.split()[0])
             yield text.format(**numbers, ipo=(1 / (2 * beta)) ** 2)
 
 
-def _sizes(options: Mapping[str, Any]) -> tuple[bool, str]:
+def _micro_batches(options: Mapping[str, Any]) -> tuple[bool, str]:
     """Return whether verl computes the old and the new log-probabilities in micro-batches of one size, and how to.
 
     16-bit kernels are not invariant to the size of a batch.
@@ -203,12 +203,13 @@ def rows(text: str) -> list[tuple[str, list[Condition], str]]:
     """Return a table's rows: what, when, why."""
     parts = [(*line.split(" |"), "")[:3] for line in text.strip().splitlines()]
     return [
-        (what, [_condition(each) for each in when.strip().split(", ") if each], why.strip())
+        (what, [_condition(words) for words in when.strip().split(", ") if words], why.strip())
         for what, when, why in parts
     ]
 
 
-def _full(name: str) -> str:
+def full_name(name: str) -> str:
+    """Return an option's name without a folder's sign."""
     return FOLDERS.get(name[0], name[0]) + name[1:]
 
 
@@ -216,16 +217,15 @@ def _condition(text: str) -> Condition:
     if text == "one update":
         return lambda options, batch: batch.on_policy
     if text == "equal micro-batches":
-        return lambda options, batch: _sizes(options)[0]
-    name, _, said = text.partition(": ")
-    option, values = _full(name), said.split()
+        return lambda options, batch: _micro_batches(options)[0]
+    name, _, words = text.partition(": ")
+    option, values = full_name(name), words.split()
     if values in (["on"], ["off"]):
         return lambda options, batch: bool(options.get(option)) == (values == ["on"])
-    negative, among = values[0] == "not", set(values)
 
     def holds(options: Mapping[str, Any], batch: Batch) -> bool:
-        here = options.get(option)
-        texts = {str(each) for each in (here if isinstance(here, list) else [here])}
-        return not texts & among if negative else texts <= among
+        value = options.get(option)
+        texts = {str(item) for item in (value if isinstance(value, list) else [value])}
+        return not texts & set(values) if values[0] == "not" else texts <= set(values)
 
     return holds

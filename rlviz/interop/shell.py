@@ -1,8 +1,8 @@
 """A bash script's commands, as bash reads it: quotes, comments, continued lines, variables, arrays, arithmetic. Nothing is run.
 
-`read_commands(text)` gives the simple commands in their order, words expanded by the assignments above them. What only a
-running shell knows (`$(…)`, `$1`, a variable that nothing assigns) stays in a word as it is written, to be named.
-Begin with `_tokens`, which cuts a text into words, then `_fields`, which expands one.
+In comes the text of a script, out go its simple commands in their order, with their words expanded by the assignments above them.
+What only a running shell knows (`$(…)`, `$1`, a variable that nothing assigns) stays in a word as it is written, to be named.
+Begin with `read_commands`; `_tokens` cuts a text into words, `_split_word` expands one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ SUMS = {
     ast.Div: lambda a, b: int(math.copysign(abs(a) // abs(b), a * b)),
     ast.Mod: lambda a, b: int(math.fmod(a, b)),
 }
+Value = str | list[str]
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Command:
         self.undecided.append({name: known.open[name] for name in known.used & known.open.keys()})
 
 
-class Variables(dict[str, "str | list[str]"]):
+class Variables(dict[str, Value]):
     """Name → value, of an array the list. open: name → the values that it may have, as a condition decides. used: names read."""
 
     def __init__(self) -> None:
@@ -66,12 +67,12 @@ class Variables(dict[str, "str | list[str]"]):
         self.open: dict[str, list[str]] = {}
         self.used: set[str] = set()
 
-    def assign(self, name: str, value: str | list[str], *, maybe: bool) -> None:
+    def assign(self, name: str, value: Value, *, maybe: bool) -> None:
         """Set a variable; maybe: whether a condition decides that it is."""
-        inherited = [each for used in sorted(self.used) for each in self.open.get(used, ())]
-        before = self.open.get(name) or ([_shown(self[name])] if name in self else ["unset"])
-        if maybe and _shown(value) not in before:
-            self.open[name] = [*before, _shown(value)][-4:]
+        inherited = [text for used in sorted(self.used) for text in self.open.get(used, ())]
+        before = self.open.get(name) or ([_joined(self[name])] if name in self else ["unset"])
+        if maybe and _joined(value) not in before:
+            self.open[name] = [*before, _joined(value)][-4:]
         elif inherited:
             self.open[name] = inherited[-4:]
         elif not maybe:
@@ -79,7 +80,8 @@ class Variables(dict[str, "str | list[str]"]):
         self[name] = value[:LONGEST]
 
 
-def _shown(value: str | list[str]) -> str:
+def _joined(value: Value) -> str:
+    """Return a value as one text, of an array its first four words."""
     return value if isinstance(value, str) else " ".join(value[:4])
 
 
@@ -98,9 +100,11 @@ def read_commands(text: str, known: Variables | None = None, level: int = 0) -> 
             head = raw.pop(0)[1]
             depth += (head in OPENING) - (head in CLOSING)
         if raw and raw[0][1] in ("for", "select"):
+            # a loop over one value has it, over several none that is known
             depth += 1
-            name, values = [value for _, value, _ in raw[1:2]], [value for _, value, _ in raw[3:]]
-            known.update({each: _text(values[0], known) if len(values) == 1 else f"${each}" for each in name})
+            values = [value for _, value, _ in raw[3:]]
+            for _, name, _ in raw[1:2]:
+                known[name] = _expand(values[0], known) if len(values) == 1 else f"${name}"
         elif raw:
             command = _simple(raw, known, maybe=depth > 0 or tested)
             command.comment = line if value == "#" else 0
@@ -120,30 +124,28 @@ def _simple(raw: list[tuple[str, Any, int]], known: Variables, *, maybe: bool) -
     alone = not heads or heads[0] in DECLARING
     for kind, value, _ in raw:
         known.used = set()
-        if kind == "here":  # what `read NAME` reads, or what a shell runs
-            name = command.words[-1] if command.words[:1] == ["read"] else ""
-            if name:
-                texts[name] = _text(value, known)
+        if kind == "here":
+            if command.words[:1] == ["read"]:
+                texts[command.words[-1]] = _expand(value, known)
             elif command.words and command.words[0] in SHELLS and COMMAND_IN_TEXT.search(value):
                 command.add(value, known)
             continue
         assignment = NAME.match(value[0] if kind == "array" else value)
-        if kind == "array" or (assignment and (alone or not command.words)):
-            name, more = assignment[1], assignment[2]  # type: ignore[index]
-            if kind == "array":
-                new: Any = [word for each in value[1] for word in _fields(each, known)]
-                before = known.get(name, [])
-                new = [*([before] if isinstance(before, str) else before), *new] if more else new
-            else:
-                new = _text(value[assignment.end() :], known)  # type: ignore[union-attr]
-                new = (_shown(known.get(name, "")) if more else "") + new
-            if alone:
-                known.assign(name, new, maybe=maybe)
-            elif " " in new and COMMAND_IN_TEXT.search(str(new)):
-                command.add(new, known)  # COMMAND="…" sbatch
+        if assignment is None or not (kind == "array" or alone or not command.words):
+            for word in _split_word(value, known):
+                command.add(word, known)
             continue
-        for word in _fields(value, known):
-            command.add(word, known)
+        name, more = assignment[1], assignment[2]
+        if kind == "array":
+            new: Any = [word for written in value[1] for word in _split_word(written, known)]
+            before = known.get(name, [])
+            new = [*([before] if isinstance(before, str) else before), *new] if more else new
+        else:
+            new = (_joined(known.get(name, "")) if more else "") + _expand(value[assignment.end() :], known)
+        if alone:
+            known.assign(name, new, maybe=maybe)
+        elif " " in new and COMMAND_IN_TEXT.search(str(new)):
+            command.add(new, known)  # COMMAND="…" sbatch
     if command.words and command.words[0] in ASSIGNING:
         known.update({word: f"${word}" for word in command.words[1:] if word.isidentifier()} | texts)
     if alone:
@@ -155,19 +157,19 @@ def _simple(raw: list[tuple[str, Any, int]], known: Variables, *, maybe: bool) -
 def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
     """Give ("word", as written, line), ("array", (NAME=, words), line), ("here", text, line), ("end", operator, line)."""
     at, line, size = 0, 1, len(text)
-    bodies: list[str] = []
+    delimiters: list[str] = []  # of here-documents that begin on the next line
     array: tuple[str, list[str]] | None = None
     while at < size:
         here = text[at]
         if here == "\n" and array is None:
             at += 1
-            for delimiter in bodies:  # of here-documents
+            for delimiter in delimiters:
                 last = re.compile(rf"^\t*{delimiter}$", re.M).search(text, at)
                 begin, at = at, last.end() if last else size
                 yield "here", text[begin : last.start() if last else size], line
                 line += text.count("\n", begin, at)
             yield "end", "\n", line
-            bodies, line = [], line + 1
+            delimiters, line = [], line + 1
         elif here in " \t\r\n":
             line += here == "\n"
             at += 1
@@ -183,20 +185,20 @@ def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
             yield "array", array, line
             at, array = at + 1, None
         elif (match := HERE.match(text, at)) and text[at + 2 : at + 3] != "<":
-            bodies.append(re.escape(match[2]))
+            delimiters.append(re.escape(match[2]))
             at = match.end()
         elif array is None and (match := REDIRECTION.match(text, at)):
             at = match.end()
             if not match[0].endswith(("-", *"0123456789")):  # its file is the next word
                 while text[at : at + 1] in (" ", "\t"):
                     at += 1
-                at = _end(text, at) if text[at : at + 1] == "(" else _word(text, at)
+                at = _closing(text, at) if text[at : at + 1] == "(" else _word_end(text, at)
         elif array is None and here in ";&|()":
             double = text[at : at + 2] in ("&&", "||", ";;")
             yield "end", text[at : at + 1 + double], line
             at += 1 + double
         else:
-            end = max(_word(text, at), at + 1)
+            end = max(_word_end(text, at), at + 1)
             word = text[at:end]
             if array is None and text[end : end + 1] == "(" and NAME.fullmatch(word):
                 array, end = (word, []), end + 1
@@ -211,20 +213,17 @@ def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
     yield "end", "\n", line
 
 
-def _word(text: str, at: int) -> int:
+def _word_end(text: str, at: int) -> int:
     """Return where a word ends."""
     while at < len(text) and text[at] not in BREAKS:
-        here = text[at]
-        if here == "\\":
-            at += 2
-        elif here in "'\"`" or text[at : at + 2] in ("$(", "${"):
-            at = _end(text, at)
+        if text[at] in "'\"`" or text[at : at + 2] in ("$(", "${"):
+            at = _closing(text, at)
         else:
-            at += 1
+            at += 1 + (text[at] == "\\")
     return min(at, len(text))
 
 
-def _end(text: str, begin: int, level: int = 0, quoted: bool = False) -> int:
+def _closing(text: str, begin: int, level: int = 0, quoted: bool = False) -> int:
     """Return where the quotation or expansion that begins at a place ends."""
     opener = text[begin : begin + 2] if text[begin] == "$" else text[begin]
     if level > DEEPEST:
@@ -240,9 +239,9 @@ def _end(text: str, begin: int, level: int = 0, quoted: bool = False) -> int:
         elif opener == "'" or (here in "'\"" and quoted):
             at += 1
         elif text[at : at + 2] in ("$(", "${") or (here in "'\"`" and opener != "`"):
-            at = _end(text, at, level + 1, quoted)
+            at = _closing(text, at, level + 1, quoted)
         elif here == "(" and opener in ("$(", "("):
-            at = _end(text, at, level + 1)
+            at = _closing(text, at, level + 1)
         else:
             at += 1
     what = "a bracket" if closer in ")}" else "a quotation mark"
@@ -250,96 +249,76 @@ def _end(text: str, begin: int, level: int = 0, quoted: bool = False) -> int:
 
 
 # -- expansion
-def _text(raw: str, known: Variables) -> str:
+def _expand(raw: str, known: Variables) -> str:
     """Return a word's value where no word is divided, as in an assignment."""
     return "".join(" ".join(part) if isinstance(part, list) else part for part, _ in _parts(raw, known))
 
 
-def _fields(raw: str, known: Variables) -> list[str]:
+def _expand_quoted(inner: str, known: Variables) -> Value:
+    """Return what stands between double quotes: an array alone gives its words, all else is one text."""
+    parts = [part for part, _ in _parts(inner, known, quoted=True)]
+    if len(parts) == 1:
+        return parts[0]
+    return "".join(" ".join(part) if isinstance(part, list) else part for part in parts)
+
+
+def _split_word(raw: str, known: Variables) -> list[str]:
     """Return the words that one word as written becomes."""
     fields: list[list[str]] = []
-    goes_on = False  # whether the next part is glued to the last field
+    glued = False  # whether the next part goes on with the last field
     for part, quoted in _parts(raw, known):
-        whole = quoted or "$" in part or "`" in part
-        words = part if isinstance(part, list) else [part] if whole else part.split()
-        goes_on = goes_on and (whole or not part or not part[0].isspace())
+        undivided = quoted or "$" in part or "`" in part
+        words = part if isinstance(part, list) else [part] if undivided else part.split()
+        glued = glued and (undivided or not part or not part[0].isspace())
         for word in words:
-            if not goes_on:
+            if not glued:
                 fields.append([])
             fields[-1].append(word)
-            goes_on = False
-        goes_on = bool(words) and (whole or not part[-1].isspace()) if part else goes_on
+            glued = False
+        glued = bool(words) and (undivided or not part[-1].isspace()) if part else glued
     return ["".join(parts) for parts in fields]
 
 
-def _parts(raw: str, known: Variables) -> Iterator[tuple[str | list[str], bool]]:
-    """Give the parts of a word: value, and whether it stays whole (quoted, or no expansion)."""
+def _parts(raw: str, known: Variables, quoted: bool = False) -> Iterator[tuple[Value, bool]]:
+    """Give the parts of a word: value, and whether it stays undivided (quoted, or no expansion)."""
     at = plain = 0
     while at < len(raw):
-        here = raw[at]
-        if here not in "\\'\"`$":
+        here, following = raw[at], raw[at + 1 : at + 2]
+        if here not in ("\\`$" if quoted else "\\'\"`$"):
             at += 1
             continue
         if at > plain:
             yield raw[plain:at], True
         if here == "\\":
-            yield ("" if raw[at + 1 : at + 2] == "\n" else raw[at + 1 : at + 2]), True
+            escaped = not quoted or following in tuple('"\\$`')
+            yield ("" if following == "\n" else following if escaped else here + following), True
             end = at + 2
-        elif here == "'" or raw[at : at + 2] == "$'":
+        elif here == "'" or (here + following == "$'" and not quoted):
             begin = at + (here == "$")
-            end = _end(raw, begin)
+            end = _closing(raw, begin)
             yield raw[begin + 1 : end - 1], True
         elif here == '"':
-            end = _end(raw, at)
-            yield _quoted(raw[at + 1 : end - 1], known), True
+            end = _closing(raw, at)
+            yield _expand_quoted(raw[at + 1 : end - 1], known), True
         else:
-            end = _expansion_end(raw, at)
-            value = _value(raw[at:end], known) if end > at + 1 else here
-            yield value, False
+            if here == "`" or here + following in ("$(", "${"):
+                end = _closing(raw, at)
+            else:
+                match = VARIABLE.match(raw, at)
+                end = match.end() if match else at + 1
+            yield (_value(raw[at:end], known) if end > at + 1 else here), False
         at = plain = end
     if at > plain:
         yield raw[plain:at], True
 
 
-def _expansion_end(raw: str, at: int) -> int:
-    if raw[at] == "`" or raw[at : at + 2] in ("$(", "${"):
-        return _end(raw, at)
-    match = VARIABLE.match(raw, at)
-    return match.end() if match else at + 1
-
-
-def _quoted(inner: str, known: Variables) -> str | list[str]:
-    """Return what stands between double quotes: an array alone gives its words, all else is one text."""
-    texts: list[str] = []
-    at = plain = 0
-    while at < len(inner):
-        if inner[at] not in "\\`$":
-            at += 1
-            continue
-        texts.append(inner[plain:at])
-        if inner[at] == "\\":
-            following = inner[at + 1 : at + 2]
-            texts.append("" if following == "\n" else following if following in '"\\$`' else "\\" + following)
-            at = plain = at + 2
-            continue
-        end = _expansion_end(inner, at)
-        value = _value(inner[at:end], known) if end > at + 1 else inner[at]
-        if isinstance(value, list) and at == 0 and end == len(inner):
-            return value
-        texts.append(" ".join(value) if isinstance(value, list) else value)
-        at = plain = end
-    return "".join([*texts, inner[plain:]])
-
-
-def _value(written: str, known: Variables) -> str | list[str]:
+def _value(written: str, known: Variables) -> Value:
     """Return what an expansion stands for; as it is written where only a running shell knows."""
     if written.startswith("$((") and written.endswith("))"):
         total = _sum(written[3:-2], known)
         return written if total is None else str(total)
-    if written[0] == "`" or written.startswith("$("):
-        return written
     match = PARAMETER.fullmatch(written[2:-1] if written.startswith("${") else written[1:])
-    if match is None:
+    if match is None or written[0] == "`" or written.startswith("$("):
         return written
     count, name, index, operation, word = match.groups()
     if name in "@*":
@@ -347,16 +326,16 @@ def _value(written: str, known: Variables) -> str | list[str]:
     known.used.add(name)
     value: Any = known.get(name)
     if isinstance(value, list) and index not in ("@", "*"):
-        place = int(index) if (index or "0").isdigit() and index else 0
-        value = written if index and not index.isdigit() else value[place] if place < len(value) else None
+        known_index = not index or index.isdigit()
+        value = dict(enumerate(value)).get(int(index or 0)) if known_index else written
     if operation is None:
         return written if value is None else str(len(value)) if count else value
     empty = value is None or (value in ("", []) and operation[0] == ":")
     if operation[-1] == "+":
-        return "" if empty else _quoted(word, known)
+        return "" if empty else _expand_quoted(word, known)
     if not empty:
         return value
-    value = _text(word, known)
+    value = _expand(word, known)
     if operation[-1] == "=":
         known.assign(name, value, maybe=False)
     return value
@@ -364,21 +343,21 @@ def _value(written: str, known: Variables) -> str | list[str]:
 
 def _sum(text: str, known: Variables) -> int | None:
     """Return the value of whole-number arithmetic, None where a part of it is not known."""
-    filled = _quoted(text, known) if len(text) <= LONGEST else ""
+
+    def number(node: ast.expr) -> int:
+        if isinstance(node, ast.Name):
+            known.used.add(node.id)
+            return int(str(known[node.id]))
+        if isinstance(node, ast.BinOp) and type(node.op) in SUMS:
+            return SUMS[type(node.op)](number(node.left), number(node.right))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -number(node.operand)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        raise ValueError
+
+    expanded = _expand_quoted(text, known) if len(text) <= LONGEST else ""
     try:
-        return _number(ast.parse(str(filled).strip(), mode="eval").body, known)
+        return number(ast.parse(str(expanded).strip(), mode="eval").body)
     except (SyntaxError, ValueError, KeyError, ArithmeticError, RecursionError, MemoryError):
         return None
-
-
-def _number(node: ast.expr, known: Variables) -> int:
-    if isinstance(node, ast.Name):
-        known.used.add(node.id)
-        return int(str(known[node.id]))
-    if isinstance(node, ast.BinOp) and type(node.op) in SUMS:
-        return SUMS[type(node.op)](_number(node.left, known), _number(node.right, known))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_number(node.operand, known)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    raise ValueError

@@ -1,4 +1,4 @@
-"""An algorithm and its settings as fields of TRL's GRPOConfig, of pairs DPOConfig, and as a script that runs it."""
+"""An algorithm and its settings as fields of TRL's GRPOConfig, of pairs DPOConfig: begin with `to_trl` and `TABLE`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rlviz.interop.exporting import (
     inexpressible,
     learning_rate_words,
     line_of,
-    lines_of,
-    lines_of_settings,
     measured,
     optimizer_words,
     options_of,
-    own_line,
+    settings_lines,
+    slot_lines,
+    unknown_line,
     warn_of_another_version,
-)  # fmt: skip
+)
 from rlviz.pieces import (
     advantages,
     aggregation,
@@ -85,6 +85,7 @@ READ = "read in TRL's code, not measured"
 UNBIASED = (
     "the slope is −βΔ in place of β(1 − e^Δ), Δ = log π_ref/π; at Δ = 1 they are {apart:.2g} apart, beside |A| ≈ 1"
 )
+NO_LIMITS = "the surrogate takes no limits"
 NO_CRITIC = "TRL 1.16 has no critic, PPOTrainer is gone"
 # kind of surrogate → the loss_type that has it, where that is not the clipped one
 LOSSES: Mapping[Any, str] = {
@@ -109,24 +110,21 @@ PARAMETERS: Parameters = {
 }
 
 
-def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
-    if case.kind("surrogate") in WITHOUT_LIMITS:
-        return exact({}, "the surrogate takes no limits")
-    if case.kind("surrogate") is surrogate.clipped_weight:
+def _bounds(piece: Any, case: Case) -> Fit:
+    surrogate_kind = case.kind("surrogate")
+    is_weight = surrogate_kind is surrogate.clipped_weight
+    if piece is bounds.no_bounds:
+        takes_none = surrogate_kind in (surrogate.SoftGate, surrogate.GammaWeight)
+        return exact({}, NO_LIMITS) if takes_none else exact({"epsilon": NEVER, "epsilon_high": NEVER})
+    if isinstance(piece, bounds.UpperBound):
+        if is_weight:
+            return exact({"epsilon_high": piece.max_ratio}, "under cispo epsilon_high is the limit itself, not a width")
+        return exact({"epsilon": 1.0, "epsilon_high": piece.max_ratio - 1})
+    if surrogate_kind in WITHOUT_LIMITS:
+        return exact({}, NO_LIMITS)
+    if is_weight:
         return inexpressible(f"TRL's cispo has no lower limit: {LOSS}")
     return exact({"epsilon": piece.eps_low, "epsilon_high": piece.eps_high})
-
-
-def _upper(piece: bounds.UpperBound, case: Case) -> Fit:
-    if case.kind("surrogate") is surrogate.clipped_weight:
-        return exact({"epsilon_high": piece.max_ratio}, "under cispo epsilon_high is the limit itself, not a width")
-    return exact({"epsilon": 1.0, "epsilon_high": piece.max_ratio - 1})
-
-
-def _no_bounds(piece: Any, case: Case) -> Fit:
-    if case.kind("surrogate") in (surrogate.SoftGate, surrogate.GammaWeight):
-        return exact({}, "the surrogate takes no limits")
-    return exact({"epsilon": NEVER, "epsilon_high": NEVER})
 
 
 def _dual_clip(piece: surrogate.DualClip, case: Case) -> Fit:
@@ -190,28 +188,28 @@ def _weighted(piece: Any, case: Case, bound: str, least: float | None, most: flo
     return approximate({**_group(piece.advantage, case).fields, **fields}, f"where vLLM samples (use_vllm); {READ}")
 
 
-def _sequence_mean(piece: Any, case: Case) -> Fit:
-    kind = LOSSES.get(case.kind("surrogate"), "grpo")
-    if kind in ("vespo", "cispo"):
-        return inexpressible(f"TRL's {kind} takes the mean over tokens: {LOSS}", {"loss_type": kind})
-    return exact({"loss_type": kind}, "responses without a token in the loss count in TRL's mean, not in ours")
-
-
-def _token_mean(piece: Any, case: Case) -> Fit:
-    kind, parts = LOSSES.get(case.kind("surrogate"), "dapo"), case.settings.minibatches
-    fields = {"loss_type": kind}
-    if kind == "sapo":
-        return inexpressible(f"TRL's sapo takes the mean of responses: {LOSS}", fields)
-    if parts == 1:
-        return exact(fields, "divides by the tokens of the whole update, accumulated parts included")
-    if kind == "dapo" and case.accumulation == 1:
-        why = f"TRL's dapo would divide by the rollout's tokens / {parts}, whatever an update has"
-        return exact({"loss_type": "bnpo"}, why)
-    why = f"{kind} divides by the rollout's tokens / {parts}, and an update of other length is off by that share"
-    return approximate(fields, f"{why}; bnpo is exact without accumulation" if kind == "dapo" else why)
-
-
-def _constant(piece: aggregation.Constant, case: Case) -> Fit:
+def _aggregate(piece: Any, case: Case) -> Fit:
+    """Return the fit of a mean: TRL's loss_type names both the loss and its mean."""
+    loss, parts, grad_norm = LOSSES.get(case.kind("surrogate")), case.settings.minibatches, case.settings.max_grad_norm
+    if piece is aggregation.sequence_sum:
+        why = f"the mean is 1/{case.update} of this sum, which Adam does not see once max_grad_norm is too (computed)"
+        return approximate({"loss_type": "grpo", "max_grad_norm": grad_norm / case.update}, why)
+    if piece is aggregation.sequence_mean:
+        if loss in ("vespo", "cispo"):
+            return inexpressible(f"TRL's {loss} takes the mean over tokens: {LOSS}", {"loss_type": loss})
+        why = "responses without a token in the loss count in TRL's mean, not in ours"
+        return exact({"loss_type": loss or "grpo"}, why)
+    if piece is aggregation.token_mean:
+        fields: dict[str, Any] = {"loss_type": loss or "dapo"}
+        if loss == "sapo":
+            return inexpressible(f"TRL's sapo takes the mean of responses: {LOSS}", fields)
+        if parts == 1:
+            return exact(fields, "divides by the tokens of the whole update, accumulated parts included")
+        if loss is None and case.accumulation == 1:
+            why = f"TRL's dapo would divide by the rollout's tokens / {parts}, whatever an update has"
+            return exact({"loss_type": "bnpo"}, why)
+        why = f"{loss or 'dapo'} divides by the rollout's tokens / {parts}, and an update of other length is off by that share"
+        return approximate(fields, why if loss else f"{why}; bnpo is exact without accumulation")
     clips = case.kind("surrogate") in (surrogate.pessimistic, surrogate.unclipped, surrogate.DualClip)
     if piece.max_length == 1 and clips:
         return exact({"loss_type": "luspo"}, "TRL warns unless importance_sampling_level is sequence")
@@ -221,16 +219,9 @@ def _constant(piece: aggregation.Constant, case: Case) -> Fit:
         return exact(fields, "TRL divides by max_completion_length, at which responses are cut off too")
     factor = piece.max_length / longest
     return approximate(
-        {**fields, "max_grad_norm": case.settings.max_grad_norm * factor},
+        {**fields, "max_grad_norm": grad_norm * factor},
         f"TRL divides by max_completion_length: loss and gradient are {factor:g} of ours, which Adam does not see once "
         "max_grad_norm is too (computed)",
-    )
-
-
-def _sequence_sum(piece: Any, case: Case) -> Fit:
-    return approximate(
-        {"loss_type": "grpo", "max_grad_norm": case.settings.max_grad_norm / case.update},
-        f"the mean is 1/{case.update} of this sum, which Adam does not see once max_grad_norm is too (computed)",
     )
 
 
@@ -284,18 +275,18 @@ def _equal_groups(case: Case) -> str:
 TABLE: Table = {
     "ratio": {
         ratios.token_ratio: exact({"importance_sampling_level": "token"}),
-        ratios.ratio_to_sampler: inexpressible(f"TRL's ratio is to π_old: {LOSS}"),
+        ratios.ratio_to_sampler: f"TRL's ratio is to π_old: {LOSS}",
         ratios.sequence_ratio: exact({"importance_sampling_level": "sequence"}),
         ratios.sequence_token_ratio: exact(
             {"importance_sampling_level": "sequence"}, "while A is one number a response: the same value and gradient"
         ),
     },
     "bounds": {
-        bounds.FixedBounds: _fixed,
-        bounds.UpperBound: _upper,
-        bounds.no_bounds: _no_bounds,
-        bounds.DynamicBounds: inexpressible(f"GRPOConfig has two constants: {LOSS}"),
-        bounds.ChangeBounds: inexpressible(f"GRPOConfig has two constants: {LOSS}"),
+        bounds.FixedBounds: _bounds,
+        bounds.UpperBound: _bounds,
+        bounds.no_bounds: _bounds,
+        bounds.DynamicBounds: f"GRPOConfig has two constants: {LOSS}",
+        bounds.ChangeBounds: f"GRPOConfig has two constants: {LOSS}",
     },
     "surrogate": {
         surrogate.pessimistic: exact({"delta": None}),
@@ -306,23 +297,21 @@ TABLE: Table = {
         surrogate.GammaWeight: lambda p, c: exact(
             options_of(p, PARAMETERS), "vespo; the value is with log π for log r, the gradient is the same"
         ),
-        surrogate.geometric_mean: inexpressible(f"no such loss: {LOSS}"),
-        surrogate.CovariancePenalty: inexpressible(f"no such loss: {LOSS}"),
+        surrogate.geometric_mean: f"no such loss: {LOSS}",
+        surrogate.CovariancePenalty: f"no such loss: {LOSS}",
         surrogate.EntropyBonus: _entropy_bonus,
         surrogate.SequenceMask: _sequence_mask,
     },
     "advantage": {
         advantages.GroupAdvantage: _group,
         advantages.LeaveOneOut: _leave_one_out,
-        advantages.MeanScaled: inexpressible(f"scale_rewards has no mean: {SCORING}"),
-        advantages.BestOfK: inexpressible(f"TRL compares responses with each other, and no sets of k: {SCORING}"),
-        advantages.reward_alone: inexpressible(f"TRL always takes the group's mean off the rewards: {SCORING}"),
-        advantages.LengthWeighted: inexpressible(f"the baseline is the plain mean: {SCORING}"),
-        advantages.WhitenedReturn: inexpressible(f"one advantage a response: {SCORING}"),
-        advantages.SmoothStandardization: inexpressible(
-            f"TRL keeps no rewards of a prompt's earlier visits: {SCORING}"
-        ),
-        advantages.ProcessAdvantage: inexpressible("one reward a completion, none of single steps"),
+        advantages.MeanScaled: f"scale_rewards has no mean: {SCORING}",
+        advantages.BestOfK: f"TRL compares responses with each other, and no sets of k: {SCORING}",
+        advantages.reward_alone: f"TRL always takes the group's mean off the rewards: {SCORING}",
+        advantages.LengthWeighted: f"the baseline is the plain mean: {SCORING}",
+        advantages.WhitenedReturn: f"one advantage a response: {SCORING}",
+        advantages.SmoothStandardization: f"TRL keeps no rewards of a prompt's earlier visits: {SCORING}",
+        advantages.ProcessAdvantage: "one reward a completion, none of single steps",
         advantages.StandardizedApart: lambda p, c: approximate(
             {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [p.answer, p.format]},
             f"TRL adds 1e-4 to each std, this piece {p.eps:g} (measured below)",
@@ -332,25 +321,25 @@ TABLE: Table = {
             "TRL chooses by the current policy's entropy, anew in each part of an update, and adds 1e-4 to the std "
             "(measured below)",
         ),
-        advantages.TeacherLogRatio: inexpressible("no teacher: DistillationTrainer is TRL's own way"),
+        advantages.TeacherLogRatio: "no teacher: DistillationTrainer is TRL's own way",
         mismatch.TruncatedWeight: lambda p, c: _weighted(p, c, "truncate", None, p.cap),
         mismatch.MaskedWeight: lambda p, c: _weighted(p, c, "mask", p.lowest, p.highest),
         mismatch.FullWeight: lambda p, c: _weighted(p, c, "mask", None, None),
-        gae.GAE: inexpressible(NO_CRITIC),
+        gae.GAE: NO_CRITIC,
     },
     "kl": {
         None: exact({"beta": 0.0}),
         kl.KLInLoss: _kl,
         kl.UnbiasedKL: _kl,
-        kl.KLToTeacher: inexpressible("TRL's reference is the start of the run: no option names a teacher"),
-        kl.KLInReward: inexpressible(f"GRPOTrainer's KL is in the loss: {SCORING}"),
-        kl.KLToOld: inexpressible(f"TRL's KL is to the reference: {LOSS}"),
+        kl.KLToTeacher: "TRL's reference is the start of the run: no option names a teacher",
+        kl.KLInReward: f"GRPOTrainer's KL is in the loss: {SCORING}",
+        kl.KLToOld: f"TRL's KL is to the reference: {LOSS}",
     },
     "aggregate": {
-        aggregation.sequence_mean: _sequence_mean,
-        aggregation.token_mean: _token_mean,
-        aggregation.Constant: _constant,
-        aggregation.sequence_sum: _sequence_sum,
+        aggregation.sequence_mean: _aggregate,
+        aggregation.token_mean: _aggregate,
+        aggregation.Constant: _aggregate,
+        aggregation.sequence_sum: _aggregate,
     },
     "shape": {
         None: exact(),
@@ -369,7 +358,7 @@ TABLE: Table = {
         selection.keep_all: exact(),
         selection.drop_all_equal: lambda p, c: approximate({}, _equal_groups(c)),
         selection.DynamicSampling: lambda p, c: inexpressible(f"TRL samples no further prompts; {_equal_groups(c)}"),
-        selection.duplicate_informative: inexpressible(f"nothing stands between scoring and the loss: {SCORING}"),
+        selection.duplicate_informative: f"nothing stands between scoring and the loss: {SCORING}",
     },
 }
 
@@ -386,42 +375,19 @@ def to_trl(algorithm: Algorithm, settings: Settings | None = None, *, accumulati
     subject, chosen = case_of(algorithm, settings, accumulation)
     warn_of_another_version("trl")
     if isinstance(chosen, PairSettings):
-        lines = tuple(_of_pairs(subject, chosen, accumulation))
+        lines = tuple(_pair_lines(subject, chosen, accumulation))
         return Export("trl", subject.name, "DPOConfig", lines, measured("trl", subject))
     case = Case(subject.slots(), chosen, accumulation)
     lacking = inexpressible(NO_CRITIC if isinstance(subject, ActorCritic) else NO_OBSERVATIONS)
     beyond = [line_of(part, str(piece), lacking) for part, piece in subject.beyond_the_slots().items()]
-    lines = (*lines_of(TABLE, case), *beyond, *lines_of_settings("TRL", case, _settings(case)))
+    lines = (*slot_lines(TABLE, case), *beyond, *settings_lines("TRL", case, _settings(case)))
     return Export("trl", subject.name, "GRPOConfig", lines, measured("trl", subject))
 
 
 def _settings(case: Case) -> dict[str, Fit]:
     """Return how each part of the settings fits."""
-    s, longest = case.settings, _longest(case)
-    sampling = {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "seed": s.seed}
-    given = f"max_new_tokens was not given: {'TRL’s own' if longest == OWN_LENGTH else 'as long as a piece says'}"
-    fits = {
-        "defaults": exact(DEFAULTS, "written out, so that no other version's stand in for them"),
-        "batches": _batches(case),
-        "sampling": exact(sampling, "the same draws need the same sampler"),
-        "lengths": exact({"max_completion_length": longest}, "" if s.max_new_tokens else given),
-        "optimizer": exact(_optimizer(s), learning_rate_words(s)),
-        "warm-up": _warm_up(s, s.updates_per_rollout),
-    }
-    if s.reset_reference_every:
-        every = s.reset_reference_every * s.updates_per_rollout
-        fields = {"sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": every}
-        fits["reference"] = exact(fields)
-    if s.micro_batch_tokens:
-        fits["micro-batches"] = exact({}, "TRL counts responses: accumulation says how many")
-    missing = inexpressible("no such option: prepare the prompts, or override the trainer")
-    names = ("min_old_prob", "filter_solved", "refresh_reward_every", "prompt_pool")
-    return fits | {name: missing for name in names if getattr(s, name)}
-
-
-def _batches(case: Case) -> Fit:
     s = case.settings
-    fields = {
+    sizes = {
         "num_generations": s.group_size,
         "per_device_train_batch_size": case.update // case.accumulation,
         "gradient_accumulation_steps": case.accumulation,
@@ -429,11 +395,33 @@ def _batches(case: Case) -> Fit:
         "num_iterations": case.passes,
         "max_steps": s.steps * s.updates_per_rollout,
     }
+    batches = exact(sizes, "on one device; on N devices per_device_train_batch_size is 1/N of it")
     if s.group_size < 2:
-        return inexpressible("TRL refuses groups of one", fields)
-    if s.minibatches > 1 and case.passes > 1:
-        return approximate(fields, "TRL's order of responses is one for all passes, ours another each time")
-    return exact(fields, "on one device; on N devices per_device_train_batch_size is 1/N of it")
+        batches = inexpressible("TRL refuses groups of one", sizes)
+    elif s.minibatches > 1 and case.passes > 1:
+        batches = approximate(sizes, "TRL's order of responses is one for all passes, ours another each time")
+    # a response ends where the settings say, or a piece, or TRL
+    pieces = [case.pieces[slot] for slot in ("aggregate", "shape")]
+    lengths = [p.max_length for p in pieces if isinstance(p, aggregation.Constant | shaping.SoftOverlongPunishment)]
+    longest = s.max_new_tokens or next((length for length in lengths if length > 1), OWN_LENGTH)
+    unset = f"max_new_tokens was not given: {'TRL’s own' if longest == OWN_LENGTH else 'as long as a piece says'}"
+    sampling = {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "seed": s.seed}
+    fits = {
+        "defaults": exact(DEFAULTS, "written out, so that no other version's stand in for them"),
+        "batches": batches,
+        "sampling": exact(sampling, "the same draws need the same sampler"),
+        "lengths": exact({"max_completion_length": longest}, "" if s.max_new_tokens else unset),
+        "optimizer": exact(_optimizer(s), learning_rate_words(s)),
+        "warm-up": _warm_up(s, s.updates_per_rollout),
+    }
+    if s.reset_reference_every:
+        every = s.reset_reference_every * s.updates_per_rollout
+        fits["reference"] = exact({"sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": every})
+    if s.micro_batch_tokens:
+        fits["micro-batches"] = exact({}, "TRL counts responses: accumulation says how many")
+    missing = inexpressible("no such option: prepare the prompts, or override the trainer")
+    names = ("min_old_prob", "filter_solved", "refresh_reward_every", "prompt_pool")
+    return fits | {name: missing for name in names if getattr(s, name)}
 
 
 def _optimizer(s: Settings) -> dict[str, Any]:
@@ -461,29 +449,18 @@ def _warm_up(s: Settings, updates: int) -> Fit:
     )
 
 
-def _longest(case: Case) -> int:
-    """Return the tokens at which a response ends: as the settings say, or a piece, or TRL."""
-    shape, aggregate = case.pieces["shape"], case.pieces["aggregate"]
-    said = [
-        each.max_length
-        for each in (aggregate, shape)
-        if isinstance(each, aggregation.Constant | shaping.SoftOverlongPunishment) and each.max_length > 1
-    ]
-    return case.settings.max_new_tokens or (said[0] if said else OWN_LENGTH)
-
-
-def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: int) -> Iterator[Slot]:
+def _pair_lines(algorithm: PreferenceOptimization, s: PairSettings, accumulation: int) -> Iterator[Slot]:
+    """Give a line for the reward of pairs, their loss, and each part of the settings."""
     loss, reward = algorithm.pair_loss, algorithm.reward
     beta = getattr(loss if isinstance(loss, preference.SquaredPreference) else reward, "beta", None)
     betas = {} if beta is None else {"beta": beta}
     if isinstance(reward, preference.ImplicitReward) or reward is preference.mean_log_ratio:
-        yield line_of("reward", reward, exact(betas))
+        fits = {"reward": (reward, exact(betas))}
     elif reward is preference.log_ratio:
-        why = "TRL's ipo takes means over tokens, as mean_log_ratio does"
-        yield line_of("reward", reward, inexpressible(why, betas))
+        fits = {"reward": (reward, inexpressible("TRL's ipo takes means over tokens, as mean_log_ratio does", betas))}
     else:
         why = "DPOTrainer's reward is β log(π / π_ref): the trainers of trl.experimental are others"
-        yield _of_pair("reward", reward, inexpressible(why, betas))
+        fits = {"reward": (reward, inexpressible(why, betas))}
     if isinstance(loss, preference.SigmoidPreference) and not loss.label_smoothing:
         fit = exact({"loss_type": ["sigmoid"]})
     elif isinstance(loss, preference.SigmoidPreference):
@@ -492,7 +469,11 @@ def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: 
         fit = approximate({"loss_type": ["ipo"]}, READ)
     else:
         fit = inexpressible("DPOConfig has no such loss: override DPOTrainer's _compute_loss")
-    yield _of_pair("pair loss", loss, fit)
+    fits["pair loss"] = loss, fit
+    for slot, (piece, fit) in fits.items():
+        is_known = preference.__name__ in (getattr(piece, "__module__", ""), type(piece).__module__)
+        why = ": override DPOTrainer's _compute_loss"
+        yield line_of(slot, piece, fit) if is_known else unknown_line(slot, piece, why)
     batches = {
         "per_device_train_batch_size": s.batch_size // accumulation,
         "gradient_accumulation_steps": accumulation,
@@ -506,9 +487,3 @@ def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: 
         ("warm-up", f"{s.lr_warmup_steps} updates", _warm_up(s, 1)),
     ):
         yield line_of(f"{SETTINGS}: {what}", words, fit)
-
-
-def _of_pair(slot: str, piece: Any, fit: Fit) -> Slot:
-    """Return the line of a piece of pairs; one that rlviz does not have is the user's own."""
-    of_rlviz = preference.__name__ in (getattr(piece, "__module__", ""), type(piece).__module__)
-    return line_of(slot, piece, fit) if of_rlviz else own_line(slot, piece, ": override DPOTrainer's _compute_loss")

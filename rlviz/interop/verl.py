@@ -1,4 +1,4 @@
-"""An algorithm and its settings as options of verl's ppo_trainer.yaml, in a YAML file that verl runs."""
+"""An algorithm and its settings as options of verl's ppo_trainer.yaml: begin with `to_verl` and `TABLE`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rlviz.interop.exporting import (
     inexpressible,
     learning_rate_words,
     line_of,
-    lines_of,
-    lines_of_settings,
     measured,
     options_of,
-    own_line,
+    settings_lines,
+    slot_lines,
+    unknown_line,
     warn_of_another_version,
 )
 from rlviz.pieces import advantages, aggregation, bounds, gae, kl, mismatch, ratios, selection, shaping, surrogate
@@ -101,23 +101,22 @@ def _widths(low: float, high: float) -> dict[str, Any]:
     return {ACTOR + "clip_ratio_low": low, ACTOR + "clip_ratio_high": high}
 
 
-def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
+def _bounds(piece: Any, case: Case) -> Fit:
+    mode = _mode(case)
+    if piece is bounds.no_bounds:
+        return exact({} if mode in ("sapo", "kl_cov") else _widths(NEVER, NEVER))
+    if isinstance(piece, bounds.UpperBound):
+        return exact(_widths(1.0, piece.max_ratio - 1))
+    if isinstance(piece, bounds.ChangeBounds):
+        if mode != "dppo_tv" or case.kind("surrogate") is not surrogate.pessimistic:
+            return inexpressible(f"verl has these limits with the pessimistic clip of token ratios alone: {LOSS}")
+        return exact(_widths(piece.delta, piece.delta), "the value is another one, the gradient the same")
     if case.kind("surrogate") in (surrogate.unclipped, surrogate.SoftGate):
         return exact({}, "the surrogate takes no limits")
-    if _mode(case) == "geo_mean":
+    if mode == "geo_mean":
         widths = _widths(-math.log1p(-piece.eps_low), math.log1p(piece.eps_high))
         return exact(widths, "widths of the logarithm there")
     return exact(_widths(piece.eps_low, piece.eps_high))
-
-
-def _change(piece: bounds.ChangeBounds, case: Case) -> Fit:
-    if _mode(case) != "dppo_tv" or case.kind("surrogate") is not surrogate.pessimistic:
-        return inexpressible(f"verl has these limits with the pessimistic clip of token ratios alone: {LOSS}")
-    return exact(_widths(piece.delta, piece.delta), "the value is another one, the gradient the same")
-
-
-def _no_bounds(piece: Any, case: Case) -> Fit:
-    return exact({} if _mode(case) in ("sapo", "kl_cov") else _widths(NEVER, NEVER))
 
 
 def _dual_clip(piece: surrogate.DualClip, case: Case) -> Fit:
@@ -187,21 +186,19 @@ def _kl(piece: kl.KLInLoss | kl.KLInReward, case: Case) -> Fit:
     return exact({ACTOR + option: value for option, value in fields.items()}, why)
 
 
-def _mean(piece: Any, case: Case) -> Fit:
+def _aggregate(piece: Any, case: Case) -> Fit:
     mode = _mode(case)
+    if piece is aggregation.sequence_sum:
+        length = case.settings.max_grad_norm / case.update
+        return approximate(
+            {ACTOR + "loss_agg_mode": "seq-mean-token-mean", ACTOR + "optim.clip_grad": length},
+            f"the mean is 1/{case.update} of this sum, which Adam does not see once clip_grad is too (computed)",
+        )
+    scale = {ACTOR + "loss_scale_factor": piece.max_length} if isinstance(piece, aggregation.Constant) else {}
     if mode in ("sapo", "geo_mean") and piece is not aggregation.sequence_mean:
-        return inexpressible(f"verl's {mode} takes the mean of responses, whatever loss_agg_mode says: {LOSS}")
-    return exact(
-        {ACTOR + "loss_agg_mode": MEANS[case.kind("aggregate")]}, "over the whole update, accumulated parts included"
-    )
-
-
-def _sequence_sum(piece: Any, case: Case) -> Fit:
-    length = case.settings.max_grad_norm / case.update
-    return approximate(
-        {ACTOR + "loss_agg_mode": "seq-mean-token-mean", ACTOR + "optim.clip_grad": length},
-        f"the mean is 1/{case.update} of this sum, which Adam does not see once clip_grad is too (computed)",
-    )
+        return inexpressible(f"verl's {mode} takes the mean of responses, whatever loss_agg_mode says: {LOSS}", scale)
+    fields = {ACTOR + "loss_agg_mode": MEANS[case.kind("aggregate")], **scale}
+    return exact(fields, "over the whole update, accumulated parts included")
 
 
 def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:
@@ -234,16 +231,14 @@ TABLE: Table = {
         ratios.token_ratio: _ratio,
         ratios.sequence_ratio: _ratio,
         ratios.sequence_token_ratio: _ratio,
-        ratios.ratio_to_sampler: inexpressible(
-            "not checked: rollout_correction.bypass_mode takes the sampler for π_old"
-        ),
+        ratios.ratio_to_sampler: "not checked: rollout_correction.bypass_mode takes the sampler for π_old",
     },
     "bounds": {
-        bounds.FixedBounds: _fixed,
-        bounds.UpperBound: lambda p, c: exact(_widths(1.0, p.max_ratio - 1)),
-        bounds.ChangeBounds: _change,
-        bounds.no_bounds: _no_bounds,
-        bounds.DynamicBounds: inexpressible(f"verl has two constants: {LOSS}"),
+        bounds.FixedBounds: _bounds,
+        bounds.UpperBound: _bounds,
+        bounds.ChangeBounds: _bounds,
+        bounds.no_bounds: _bounds,
+        bounds.DynamicBounds: f"verl has two constants: {LOSS}",
     },
     "surrogate": {
         surrogate.pessimistic: PESSIMISTIC,
@@ -252,40 +247,30 @@ TABLE: Table = {
         surrogate.clipped_weight: exact({}, "the value is with log π for log r, the gradient is the same"),
         surrogate.SoftGate: lambda p, c: exact(options_of(p, PARAMETERS)),
         surrogate.geometric_mean: exact(),
-        surrogate.GammaWeight: inexpressible(f"verl has no such loss: {LOSS}"),
+        surrogate.GammaWeight: f"verl has no such loss: {LOSS}",
         surrogate.CovariancePenalty: lambda p, c: approximate(
             options_of(p, PARAMETERS),
             "verl chooses by log π of the moment, anew in each part of an update; ours by log π_old, once (measured below)",
         ),
         surrogate.EntropyBonus: lambda p, c: PESSIMISTIC.beside(options_of(p, PARAMETERS)),
-        surrogate.SequenceMask: inexpressible(f"verl masks sequences whatever their A (rollout_rs): {LOSS}"),
+        surrogate.SequenceMask: f"verl masks sequences whatever their A (rollout_rs): {LOSS}",
     },
     "advantage": {
         advantages.GroupAdvantage: _group,
         advantages.LeaveOneOut: exact(_estimator("rloo")),
-        advantages.MeanScaled: inexpressible(f"verl divides by the std or not at all: {ADVANTAGE}"),
-        advantages.BestOfK: inexpressible(
-            f"verl's grpo_passk gives an advantage to the best response alone: {ADVANTAGE}"
-        ),
-        advantages.reward_alone: inexpressible(
-            f"verl has a baseline in each of its estimators for groups: {ADVANTAGE}"
-        ),
+        advantages.MeanScaled: f"verl divides by the std or not at all: {ADVANTAGE}",
+        advantages.BestOfK: f"verl's grpo_passk gives an advantage to the best response alone: {ADVANTAGE}",
+        advantages.reward_alone: f"verl has a baseline in each of its estimators for groups: {ADVANTAGE}",
         advantages.LengthWeighted: exact(_estimator("opo")),
         advantages.WhitenedReturn: _whitened,
-        advantages.SmoothStandardization: inexpressible(
-            f"verl keeps no rewards of a prompt's earlier visits: {ADVANTAGE}, with a state"
-        ),
-        advantages.ProcessAdvantage: inexpressible(
-            f"one reward a response: {ADVANTAGE}, and a reward manager that gives steps"
-        ),
+        advantages.SmoothStandardization: f"verl keeps no rewards of a prompt's earlier visits: {ADVANTAGE}, with a state",
+        advantages.ProcessAdvantage: f"one reward a response: {ADVANTAGE}, and a reward manager that gives steps",
         advantages.StandardizedApart: approximate(
             _estimator("gdpo"),
             "statistics of the batch over tokens; the two rewards are named in gdpo_reward_keys (measured below)",
         ),
-        advantages.ForkingTokens: inexpressible(f"no mask by entropy: {LOSS}"),
-        advantages.TeacherLogRatio: inexpressible(
-            "verl's distillation is a loss of its own: see distillation in its options"
-        ),
+        advantages.ForkingTokens: f"no mask by entropy: {LOSS}",
+        advantages.TeacherLogRatio: "verl's distillation is a loss of its own: see distillation in its options",
         mismatch.TruncatedWeight: lambda p, c: _weighted(p, c, p.cap),
         mismatch.MaskedWeight: lambda p, c: _weighted(p, c, f"{p.lowest:g}_{p.highest:g}"),
         mismatch.FullWeight: lambda p, c: _weighted(p, c, NEVER),
@@ -294,18 +279,16 @@ TABLE: Table = {
     "kl": {
         None: exact(),
         kl.KLInLoss: _kl,
-        kl.KLToTeacher: inexpressible(
-            "verl's reference is built from the actor's own path: no option names a teacher's weights"
-        ),
-        kl.UnbiasedKL: inexpressible(f"verl's KL in the loss has no ratio: {LOSS}"),
+        kl.KLToTeacher: "verl's reference is built from the actor's own path: no option names a teacher's weights",
+        kl.UnbiasedKL: f"verl's KL in the loss has no ratio: {LOSS}",
         kl.KLInReward: _kl,
-        kl.KLToOld: inexpressible(f"verl's KL is to the reference: {LOSS}"),
+        kl.KLToOld: f"verl's KL is to the reference: {LOSS}",
     },
     "aggregate": {
-        aggregation.sequence_mean: _mean,
-        aggregation.token_mean: _mean,
-        aggregation.Constant: lambda p, c: _mean(p, c).beside({ACTOR + "loss_scale_factor": p.max_length}),
-        aggregation.sequence_sum: _sequence_sum,
+        aggregation.sequence_mean: _aggregate,
+        aggregation.token_mean: _aggregate,
+        aggregation.Constant: _aggregate,
+        aggregation.sequence_sum: _aggregate,
     },
     "shape": {
         None: exact(),
@@ -314,18 +297,18 @@ TABLE: Table = {
             f"returns {p.answer:g} · right + {p.format:g} · well formed",
             f"{p.answer:g} * right + {p.format:g} * well_formed",
         ),
-        shaping.OverlongFilter: inexpressible("no such mask: a reward manager cannot change response_mask"),
+        shaping.OverlongFilter: "no such mask: a reward manager cannot change response_mask",
         shaping.LengthCost: lambda p, c: _own_reward(
             f"takes {p.per_token:g} off for each token", f"− {p.per_token:g} * length"
         ),
     },
     "select": {
         selection.keep_all: exact({FILTER + "enable": False}),
-        selection.drop_all_equal: inexpressible("verl samples others in their place: a sampler of your own"),
+        selection.drop_all_equal: "verl samples others in their place: a sampler of your own",
         selection.DynamicSampling: lambda p, c: approximate(
             {FILTER + "enable": True, FILTER + "metric": "acc", FILTER + "max_num_gen_batches": p.max_rounds}, DYNAMIC
         ),
-        selection.duplicate_informative: inexpressible("no hook between scoring and the loss: a sampler of your own"),
+        selection.duplicate_informative: "no hook between scoring and the loss: a sampler of your own",
     },
 }
 
@@ -347,7 +330,7 @@ def to_verl(algorithm: Algorithm, settings: Settings | None = None, *, accumulat
         case = Case(subject.slots(), chosen, accumulation)
         beyond = [line_of(part, str(piece), inexpressible(NO_OBSERVATIONS)) for part, piece in parts]
         beyond = list(_critic(subject, case)) if isinstance(subject, ActorCritic) else beyond
-        lines = [*lines_of(TABLE, case), *beyond, *lines_of_settings("verl", case, _settings(case))]
+        lines = [*slot_lines(TABLE, case), *beyond, *settings_lines("verl", case, _settings(case))]
     return Export("verl", subject.name, "ppo_trainer.yaml", tuple(lines), measured("verl", subject))
 
 
@@ -366,7 +349,7 @@ def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Slot]:
         yield line_of("critic", "a model of its own", exact(fields, "value_weight is part of no loss there, nor here"))
     clip = getattr(algorithm.value_loss, "eps_value", None)
     if clip is None:
-        yield own_line("value loss", str(algorithm.value_loss), ": write compute_value_loss")
+        yield unknown_line("value loss", str(algorithm.value_loss), ": write compute_value_loss")
     else:
         width = clip if math.isfinite(clip) else NEVER
         fit = exact({"critic.cliprange_value": width}, "verl's own default is 0.5")
@@ -385,12 +368,11 @@ def _settings(case: Case) -> dict[str, Fit]:
     """Return how each part of the settings fits."""
     s = case.settings
     sampling = {"name": "vllm", "temperature": s.temperature, "top_k": s.top_k or -1, "top_p": s.top_p}
-    shape = case.pieces["shape"]
-    longest, why = s.max_new_tokens, ""
-    if longest is None:
-        said = isinstance(shape, shaping.SoftOverlongPunishment)
-        longest = shape.max_length if said else OWN_LENGTH
-        why = f"max_new_tokens was not given: {'as long as a piece says' if said else 'verl’s own'}"
+    shape, longest, why = case.pieces["shape"], s.max_new_tokens, ""
+    if longest is None and isinstance(shape, shaping.SoftOverlongPunishment):
+        longest, why = shape.max_length, "max_new_tokens was not given: as long as a piece says"
+    elif longest is None:
+        longest, why = OWN_LENGTH, "max_new_tokens was not given: verl’s own"
     optimizer = {"lr": s.lr, "weight_decay": 0.0, "betas": [0.9, 0.999], "clip_grad": s.max_grad_norm}
     warm_up = exact({ACTOR + "optim.lr_scheduler_type": "constant", ACTOR + "optim.lr_warmup_steps": s.lr_warmup_steps})
     if s.lr_warmup_steps:

@@ -1,5 +1,4 @@
-"""What is run there: a Python script for TRL, a YAML file for verl; each says what it was checked with, and the table
-above it."""
+"""The file that another library runs: a Python script for TRL (`script`), YAML for verl (`yaml_text`); both hold the slots."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from rlviz.interop.exporting import CHECKED, SETTINGS, Export, Measured, measure
 WIDTH = 110
 ESTIMATOR = "algorithm.adv_estimator"
 
-OF_GROUPS = '''
+GROUP_SCRIPT = '''
 import json
 import re
 import sys
@@ -40,8 +39,8 @@ def text(completion):
 
 def correct(completions, answer, **_):
     """1 where the last number of the completion is the answer. Put your own rule here."""
-    numbers = [re.findall(r"-?\\d+(?:\\.\\d+)?", text(each)) for each in completions]
-    return [float(bool(found) and found[-1] == str(right)) for found, right in zip(numbers, answer)]
+    numbers = [re.findall(r"-?\\d+(?:\\.\\d+)?", text(completion)) for completion in completions]
+    return [float(bool(written) and written[-1] == str(right)) for written, right in zip(numbers, answer)]
 {rewards}
 
 config = GRPOConfig(
@@ -60,7 +59,7 @@ trainer = {trainer}(
 trainer.train()
 '''
 
-OF_PAIRS = """
+PAIR_SCRIPT = """
 import json
 import sys
 import warnings
@@ -88,7 +87,7 @@ WELL_FORMED = '''
 
 def well_formed(completions, **_):
     """1 where the completion has a number at all. Put your own rule here."""
-    return [float(bool(re.search(r"\\d", text(each)))) for each in completions]
+    return [float(bool(re.search(r"\\d", text(completion)))) for completion in completions]
 '''
 
 LENGTH_COST = '''
@@ -110,53 +109,53 @@ def script(export: Export, algorithm: Algorithm) -> str:
     Raises ValueError where not even that is possible: with a critic, rewards of single steps, a loss of pairs that TRL
     has not, a piece of one's own.
     """
-    lacking = [line for line in export.slots if line.fit == "inexpressible"]
-    if export.own:
+    if export.unknown_slots:
         raise ValueError(
-            f"{export.algorithm} has a piece of your own in {', '.join(export.own)}, which no script can name: write "
+            f"{export.algorithm} has a piece of your own in {', '.join(export.unknown_slots)}, which no script can name: write "
             "carried(GRPOTrainer, algorithm) where that piece is"
         )
-    wholly = isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
+    lacking = [line for line in export.slots if line.fit == "inexpressible"]
+    can_carry = isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
     for line in lacking:
-        if not wholly or line.slot.startswith(SETTINGS):
-            where = " with these settings" if line.slot.startswith(SETTINGS) else ""
+        is_of_run = line.slot.startswith(SETTINGS)
+        if is_of_run or not can_carry:
+            where = " with these settings" if is_of_run else ""
             raise ValueError(f"{export.algorithm} cannot be run by TRL{where}: {line.slot}, {line.piece}, {line.why}")
     head = f"{export.algorithm} by TRL, written by rlviz {rlviz.__version__}; checked with trl {CHECKED['trl']}."
     if lacking and isinstance(algorithm, GroupPolicyGradient) and algorithm.can.max_rounds > 1:
         algorithm = in_one_rollout(algorithm)
         head += "\n\nTRL samples one rollout: groups that the algorithm leaves out are not replaced by further prompts."
-    usage = 'python THIS_FILE MODEL PROMPTS.jsonl OUT, where a line is {"prompt": …, "answer": …}'
     if export.kind == "DPOConfig":
-        body = OF_PAIRS.format(version=CHECKED["trl"], fields=_keywords(export.fields))
+        body = PAIR_SCRIPT.format(version=CHECKED["trl"], fields=_keywords(export.fields))
         usage = 'python THIS_FILE MODEL PAIRS.jsonl OUT, where a line is {"prompt": …, "chosen": …, "rejected": …}'
     else:
-        body = _of_groups(export, algorithm, carry=bool(lacking))
+        body = _group_script(export, algorithm, carry=bool(lacking))
+        usage = 'python THIS_FILE MODEL PROMPTS.jsonl OUT, where a line is {"prompt": …, "answer": …}'
     way = "carried" if lacking else "exported"
-    return f'"""{head}\n\n{usage}\n\n{_table(export, way, measured("trl", algorithm, way))}\n"""\n{body}'
+    return f'"""{head}\n\n{usage}\n\n{_slot_table(export, way, measured("trl", algorithm, way))}\n"""\n{body}'
 
 
-def _of_groups(export: Export, algorithm: Algorithm, *, carry: bool) -> str:
-    fields, functions, imports, written = export.fields, ["correct"], [], ""
+def _group_script(export: Export, algorithm: Algorithm, *, carry: bool) -> str:
+    fields, functions, imports = export.fields, ["correct", *export.rewards], [""]
     if carry:  # what its pieces ask of TRL, they do themselves
-        fields = export.of_settings
+        fields, functions = export.run_fields, ["correct"]
         described = json.dumps(to_json(algorithm), ensure_ascii=False)
         imports = [
             "from rlviz.interop import carried, from_json",
             "",
             f"ALGORITHM = from_json(json.loads({described!r}))",
+            "",
         ]
-        asks = isinstance(algorithm, GroupPolicyGradient) and algorithm.asks_for("shape", "well_formed")
-        functions += ["well_formed"] if asks else []
-    else:
-        functions += export.rewards
-        if any(reward.startswith("get_soft") for reward in export.rewards):
-            imports = ["from trl.rewards import get_soft_overlong_punishment"]
-    written += WELL_FORMED if "well_formed" in functions else ""
-    written += LENGTH_COST if any(each.startswith("length_cost") for each in functions) else ""
-    return OF_GROUPS.format(
-        imports="\n".join([*imports, ""]) if imports else "",
+        if isinstance(algorithm, GroupPolicyGradient) and algorithm.asks_for("shape", "well_formed"):
+            functions.append("well_formed")
+    elif any(reward.startswith("get_soft") for reward in export.rewards):
+        imports = ["from trl.rewards import get_soft_overlong_punishment", ""]
+    rewards = WELL_FORMED if "well_formed" in functions else ""
+    rewards += LENGTH_COST if any(name.startswith("length_cost") for name in functions) else ""
+    return GROUP_SCRIPT.format(
+        imports="\n".join(imports),
         version=CHECKED["trl"],
-        rewards=written.rstrip("\n") + ("\n" if written else ""),
+        rewards=rewards,
         fields=_keywords(fields),
         trainer="carried(GRPOTrainer, ALGORITHM)" if carry else "GRPOTrainer",
         functions=", ".join(functions),
@@ -167,13 +166,13 @@ def _keywords(fields: Mapping[str, Any]) -> str:
     return "\n".join(f"    {name}={value!r}," for name, value in fields.items())
 
 
-def _table(export: Export, way: str, found: Measured | None) -> str:
+def _slot_table(export: Export, way: str, measurement: Measured | None) -> str:
     rows: list[str] = []
     for line in export.slots:
         words = f"{line.fit:13} {line.slot:20} {line.piece}" + (f": {line.why}" if line.why else "")
         rows += textwrap.wrap(words, WIDTH, subsequent_indent=" " * 14)
-    if found is not None:
-        rows += ["", *textwrap.wrap(f"Measured on one batch, {way}: {found}.", WIDTH)]
+    if measurement is not None:
+        rows += ["", *textwrap.wrap(f"Measured on one batch, {way}: {measurement}.", WIDTH)]
     return "\n".join(rows)
 
 
@@ -183,10 +182,10 @@ def yaml_text(export: Export) -> str:
 
     Raises ValueError for an algorithm of pairs, and for a piece of one's own.
     """
-    if export.own:
+    if export.unknown_slots:
+        where = ", ".join(export.unknown_slots)
         raise ValueError(
-            f"{export.algorithm} has a piece of your own in {', '.join(export.own)}, which no option of verl "
-            "names: register it there"
+            f"{export.algorithm} has a piece of your own in {where}, which no option of verl names: register it there"
         )
     lacking = [line for line in export.slots if line.fit == "inexpressible"]
     if not export.fields:
@@ -197,18 +196,18 @@ def yaml_text(export: Export) -> str:
         "data.val_files=… actor_rollout_ref.model.path=…",
         *(["NOT the same algorithm: " + "; ".join(f"{line.slot}, {line.why}" for line in lacking)] if lacking else []),
         "",
-        *_table(export, "exported", export.measured).splitlines(),
+        *_slot_table(export, "exported", export.measured).splitlines(),
     ]
-    own = re.sub(r"\W+", "_", export.algorithm.lower())
+    estimator = re.sub(r"\W+", "_", export.algorithm.lower())
     if ESTIMATOR not in export.fields:  # verl would take its own default: GAE, with a critic
-        head.insert(2, f"verl stops at {ESTIMATOR} until yours is registered there: @register_adv_est({own!r})")
+        head.insert(2, f"verl stops at {ESTIMATOR} until yours is registered there: @register_adv_est({estimator!r})")
     tree: dict[str, Any] = {}
-    for name, value in {ESTIMATOR: own, **export.fields}.items():
+    for name, value in {ESTIMATOR: estimator, **export.fields}.items():
         *folders, last = name.split(".")
-        place = tree
+        branch = tree
         for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = value
+            branch = branch.setdefault(folder, {})
+        branch[last] = value
     defaults = [
         "defaults:",
         "  - ppo_trainer",
@@ -222,16 +221,14 @@ def yaml_text(export: Export) -> str:
 
 
 def _nested(tree: Mapping[str, Any], indent: str = "") -> list[str]:
+    """Return a tree as lines of YAML; a number with an exponent needs its point, or it would be a text."""
     lines = []
     for name, value in tree.items():
+        text = json.dumps(value)
         if isinstance(value, dict):
             lines += [f"{indent}{name}:", *_nested(value, indent + "  ")]
+        elif isinstance(value, float) and "e" in text and "." not in text:
+            lines.append(f"{indent}{name}: {text.replace('e', '.0e')}")
         else:
-            lines.append(f"{indent}{name}: {_scalar(value)}")
+            lines.append(f"{indent}{name}: {text}")
     return lines
-
-
-def _scalar(value: Any) -> str:
-    """Return a value as YAML has it; a number with an exponent needs its point there, or it would be a text."""
-    text = json.dumps(value)
-    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text

@@ -176,26 +176,6 @@ def token_weights(
     return torch.zeros(mask.shape, dtype=torch.double, device=mask.device).index_add(0, selected, weights)
 
 
-def chosen_tokens(algorithm: PolicyGradient, rollout: Rollout) -> Bool[Tensor, "P G T"] | None:
-    """Return the mask of tokens that the surrogate chooses among a rollout's selected groups; None where it does not choose."""
-    parts, groups = (rollout.advantages, rollout.old_logp, rollout.mask), rollout.sampled.selected
-    selected = algorithm.choose_tokens(*(part[groups] for part in parts))
-    if selected is None:
-        return None
-    chosen = torch.zeros_like(rollout.mask)
-    chosen[groups] = selected
-    return chosen
-
-
-def pushes(algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch) -> Float[Tensor, "P G T"]:
-    """Return −∂loss/∂logp: how hard, and which way, this loss pushes each token's log-probability.
-
-    Where a token's ratio is its own this is weight · ∂value/∂logp; where a response has one ratio for all its tokens, the
-    values of all of them are in it.
-    """
-    return loss_and_pushes(algorithm, logp, batch)[1]
-
-
 def loss_and_pushes(
     algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch
 ) -> tuple[LossOutput, Float[Tensor, "P G T"]]:
@@ -227,7 +207,7 @@ def _token_records(
     ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
     selected = rollout.sampled.selected
     parts = (rollout.advantages[selected], rollout.old_logp[selected], rollout.mask[selected])
-    chosen = algorithm.chosen(*parts)  # among all tokens of the selected groups, recorded or not
+    chosen = algorithm.choose_tokens(*parts)  # among all tokens of the selected groups, recorded or not
     if chosen is not None:
         all_chosen = torch.zeros_like(rollout.mask)
         all_chosen[selected] = chosen

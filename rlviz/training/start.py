@@ -248,7 +248,7 @@ def resume(
             )
     folder = RunFolder.open_to_write(out)
     try:
-        run = _restored(folder, settings, device, task, algorithm, new_total=steps is not None)
+        run = _restore_run(folder, settings, device, task, algorithm, new_total=steps is not None)
         with folder.writing():
             write_json(folder.path / "config.json", {**config, "settings": asdict(settings)})
     except BaseException:

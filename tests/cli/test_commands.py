@@ -21,14 +21,11 @@ NAMES = [command.__name__.strip("_") for command in COMMANDS]
 SMALL = ("--num-prompts", 2, "--group-size", 4)
 
 
-def test_version(rlviz):
+def test_version_and_help_that_names_every_task(rlviz):
     assert rlviz("--version").output.startswith("rlviz ")
-
-
-@pytest.mark.parametrize("command", ["train", "compare"])
-def test_help_names_every_task(rlviz, command):
-    said = " ".join(unstyle(rlviz(command, "--help").output).replace("│", " ").split())
-    assert f"Task: {', '.join(task.name for task in TASKS)}." in said
+    for command in ("train", "compare"):
+        words = " ".join(unstyle(rlviz(command, "--help").output).replace("│", " ").split())
+        assert f"Task: {', '.join(task.name for task in TASKS)}." in words
 
 
 def hand_in(source):
@@ -39,9 +36,9 @@ def hand_in(source):
 
 
 def predicted():
-    told = {"which": {"question": "Which − of both?", "guess": 0.5, "result": 0.2, "at": ""}}
+    guesses = {"which": {"question": "Which − of both?", "guess": 0.5, "result": 0.2, "at": ""}}
     Path("room").mkdir()
-    Path("room/tiny.json").write_text(json.dumps({"lesson": "tiny", "predictions": told}), encoding="utf-8")
+    Path("room/tiny.json").write_text(json.dumps({"lesson": "tiny", "predictions": guesses}), encoding="utf-8")
 
 
 def logged():
@@ -74,12 +71,12 @@ ANSWERED = {  # those that have no test of their own: command → what makes its
 
 @pytest.mark.parametrize("arguments", ANSWERED, ids=lambda arguments: arguments[0])
 def test_a_command_answers_into_a_console_that_knows_ascii_alone(arguments, tmp_path, monkeypatch):
-    made, written = ANSWERED[arguments]
+    prepare, written = ANSWERED[arguments]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(lab, "serve", lambda command: 0)
     monkeypatch.setattr(build, "build", lambda out, source: out.mkdir() or [])
-    if made:
-        made()
+    if prepare:
+        prepare()
     code, _, errors = answer(monkeypatch, "ascii", *arguments)
     assert code == 0, errors
     assert Path(written).exists()
@@ -87,15 +84,15 @@ def test_a_command_answers_into_a_console_that_knows_ascii_alone(arguments, tmp_
 
 @pytest.mark.parametrize("command", NAMES)
 def test_help_in_ascii(command, monkeypatch):
-    code, said, _ = answer(monkeypatch, "ascii", command, "--help")
-    assert code == 0 and said.isascii() and "Usage" in said
+    code, output, _ = answer(monkeypatch, "ascii", command, "--help")
+    assert code == 0 and output.isascii() and "Usage" in output
 
 
 def test_what_the_console_lacks_is_spelled_out_and_a_page_of_python_is_utf_8(monkeypatch):
-    code, said, _ = answer(monkeypatch, "cp1252", "show", "gspo-token", "--against", "grpo")
-    assert code == 0 and "\\u03a3" in said  # Σ
-    code, said, _ = answer(monkeypatch, "gbk", "show", "dcpo", "--against", "grpo", "--format", "json")
-    assert code == 0 and json.loads(said)["against"] == "GRPO"
+    code, output, _ = answer(monkeypatch, "cp1252", "show", "gspo-token", "--against", "grpo")
+    assert code == 0 and "\\u03a3" in output  # Σ
+    code, output, _ = answer(monkeypatch, "gbk", "show", "dcpo", "--against", "grpo", "--format", "json")
+    assert code == 0 and json.loads(output)["against"] == "GRPO"
     code, _, errors = answer(monkeypatch, "ascii", "train", "--policy", "no–policy")
     assert code == 2 and "\\u2013" in errors and "Traceback" not in errors
 
@@ -127,59 +124,19 @@ def test_an_exported_script_is_utf_8(rlviz, tmp_path):
     assert "\N{MINUS SIGN}" in ast.get_docstring(ast.parse((tmp_path / "dapo.py").read_bytes()))
 
 
-@pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "grpo.yaml"
-    path.write_text("num_generations: 8\nbeta: 0.04\nloss_type: grpo\nuse_bias_correction_kl: false\n")
-    return path
-
-
-def test_explain_says_what_a_configuration_is(rlviz, config):
+def test_explain_answers_for_people_and_for_programs(rlviz, tmp_path):
+    config = tmp_path / "grpo.yaml"
+    config.write_text("num_generations: 8\nbeta: 0.04\nloss_type: grpo\nuse_bias_correction_kl: false\n")
     result = rlviz("explain", config, "--devices", 4)
     assert result.exit_code == 0, result.output
     assert "GRPO, as in its paper." in result.output and "Batch: 4 devices × 8 × 1" in result.output
-    told = json.loads(rlviz("explain", config, "--format", "json").output)
-    assert (told["algorithm"], told["kind"], told["differs"]) == ("GRPO", "GRPOConfig", [])
-    parts = {"slots", "batch", "columns", "first_ten_steps", "without_effect", "symptoms", "unknown", "unread"}
-    assert parts <= set(told)
+    answer = json.loads(rlviz("explain", config, "--format", "json").output)
+    assert (answer["algorithm"], answer["kind"], answer["differs"]) == ("GRPO", "GRPOConfig", [])
+    assert {"slots", "batch", "columns", "first_ten_steps", "without_effect", "symptoms", "unknown", "unread"} <= set(
+        answer
+    )
     config.write_text("beta: 0.1")
     assert rlviz("explain", config, "--kind", "DPOConfig").output.startswith("DPOConfig")
-
-
-def test_explain_reads_what_is_piped_in():
     piped = "actor_rollout_ref.actor.clip_ratio_high=0.28 algorithm.adv_estimator=grpo"
     result = CliRunner().invoke(app, ["explain", "-"], input=piped)
     assert result.exit_code == 0 and result.output.startswith("ppo_trainer.yaml, read as verl")
-
-
-def test_explain_does_not_obey_what_stands_in_a_file(rlviz, tmp_path):
-    (tmp_path / "x.py").write_text("GRPOConfig(num_generations=8, beta=f('\x1b[31m[red]'), **{'[bold]': 1})")
-    result = rlviz("explain", tmp_path / "x.py")
-    assert result.exit_code == 0 and "\x1b" not in result.output and "[red]" in result.output
-
-
-ESCAPED = "\x1b]0;owned\x07\x1b[2J\u202e"  # sets a title, wipes the screen, turns the writing round
-
-
-@pytest.mark.parametrize("command", ["predictions", "grade", "course", "lab", "refusal"])
-def test_a_name_is_printed_without_what_a_terminal_would_obey(command, rlviz, tmp_path, monkeypatch):
-    folder = tmp_path / f"a{ESCAPED}[b]"
-    folder.mkdir()
-    told = {"lesson": "tiny", "predictions": {"a": {"question": "a?", "guess": 0.5}}}
-    (tmp_path / "tiny.json").write_text(json.dumps(told))
-    (folder / "tiny.json").write_text("{")
-    (folder / "00_start_here.ipynb").write_text("mine")
-    (tmp_path / "lessons").mkdir()
-    nbformat.write(nbformat.v4.new_notebook(), tmp_path / "lessons" / "tiny.ipynb")
-    monkeypatch.setattr("rlviz.cli.lab.serve", lambda command: 0)
-    calls = {
-        "predictions": (tmp_path, "--lesson", "tiny", "--out", folder / "room.png"),
-        "grade": (tmp_path, "--lessons", tmp_path / "lessons", "--out", tmp_path / "grades.csv"),
-        "course": ("--edition", "student", "--out", folder),
-        "lab": ("--dir", folder),
-        "refusal": (folder / "none", "--lesson", "tiny"),
-    }
-    result = rlviz("predictions" if command == "refusal" else command, *calls[command])
-    assert result.exit_code == (2 if command == "refusal" else 0), result.output
-    printed = result.output.replace("\n", "")
-    assert "a�]0;owned��[2J�[b]" in printed and printed.isprintable()

@@ -24,15 +24,15 @@ def test_what_it_prints_and_draws_and_that_it_trains_once(rlviz, tmp_path, monke
     assert first.exit_code == 0, first.output
     folder = Path("runs") / "compare-001"
     assert first.stderr.count("held-out accuracy 0.") == 6 and "DAPO, seed 2: held-out accuracy 0." in first.stderr
-    shown = words_of(first.stdout)
-    assert "Held-out accuracy on chain after 24 responses sampled" in shown
-    assert "runs IQM 95 % interval mean low–high updates seconds" in shown
+    words = words_of(first.stdout)
+    assert "Held-out accuracy on chain after 24 responses sampled" in words
+    assert "runs IQM 95 % interval mean low–high updates seconds" in words
     table = read_comparison([folder], amount=24).table()
     for row in table.to_dict("records"):
         accuracies = f"{row['iqm']:.3f} {row['low']:.3f}–{row['high']:.3f} {row['mean']:.3f}"
-        assert f"{row['contender']} 3 {accuracies} {row['lowest']:.3f}–{row['highest']:.3f}" in shown
-    assert "DAPO ends" in shown and "the seeds' spread" in shown
-    assert f"Picture: {folder / 'comparison.png'}" in shown
+        assert f"{row['contender']} 3 {accuracies} {row['lowest']:.3f}–{row['highest']:.3f}" in words
+    assert "DAPO ends" in words and "the seeds' spread" in words
+    assert f"Picture: {folder / 'comparison.png'}" in words
     assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")}
     assert len(before) == 6
@@ -46,23 +46,23 @@ def test_what_it_prints_and_draws_and_that_it_trains_once(rlviz, tmp_path, monke
 )
 def test_as_many_processes_as_cores_but_for_seconds(rlviz, options, jobs, tmp_path, monkeypatch):
     """Processes side by side would take the seconds from each other."""
-    asked = []
+    counts = []
 
     def begin(*contenders, **settings):
-        asked.append(settings["jobs"])
+        counts.append(settings["jobs"])
         raise ValueError("enough seen")
 
     monkeypatch.setattr("rlviz.study.compare", begin)
     monkeypatch.setattr("torch.get_num_threads", lambda: 4)
     result = rlviz(*BOTH, *options, "--device", "cpu", "--out", tmp_path / "out")
-    assert (result.exit_code, asked) == (2, [jobs])
+    assert (result.exit_code, counts) == (2, [jobs])
 
 
 def test_for_programs_and_from_run_folders(rlviz, tmp_path):
     out = tmp_path / "out"
-    made = rlviz(*BOTH, "--seeds", 3, "--amount", 24, "--jobs", 1, "--out", out, "--format", "json")
-    assert made.exit_code == 0, made.output
-    written = json.loads(made.stdout)
+    result = rlviz(*BOTH, "--seeds", 3, "--amount", 24, "--jobs", 1, "--out", out, "--format", "json")
+    assert result.exit_code == 0, result.output
+    written = json.loads(result.stdout)
     assert (written["task"], written["budget"], written["amount"]) == ("chain", "responses", 24)
     assert [row["contender"] for row in written["contenders"]] == ["GRPO", "DAPO"]
     assert written["contenders"][0]["exceeds"] is None and written["contenders"][1]["exceeds"] in (True, False)
@@ -77,8 +77,8 @@ def test_for_programs_and_from_run_folders(rlviz, tmp_path):
 def test_settings_are_those_of_all_and_the_kl_term_is_that_of_train(rlviz, tmp_path):
     wanted = {"lr": 0.001, "updates_per_rollout": 2, "minibatches": 2, "num_prompts": 2, "group_size": 4, "steps": 1}
     options = ["--lr", 0.001, "--updates-per-rollout", 2, "--minibatches", 2, "--amount", 8]
-    made = rlviz("compare", "--algorithms", "grpo,ppo", *TINY, *options, "--seeds", 1, "--jobs", 1, "--out", tmp_path)
-    assert made.exit_code == 0, made.output
+    result = rlviz("compare", "--algorithms", "grpo,ppo", *TINY, *options, "--seeds", 1, "--jobs", 1, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
     for name in ("grpo", "ppo"):
         config = json.loads((tmp_path / f"{name}-seed0" / "config.json").read_text())
         assert wanted.items() <= config["settings"].items()

@@ -10,24 +10,11 @@ from rlviz import DPO, GRPO, PairSettings, TrainSettings, train
 from small_models.policies import load_policy
 
 ROOT = Path(__file__).parents[2]
-NAMES = {
-    "finding",
-    "step",
-    "number",
-    "setting",
-    "lesson",
-    "grade",
-    "rule",
-    "usually",
-    "advice",
-    "symptom",
-    "run",
-    "follows",
-}
+NAMES = set("finding step number setting lesson grade rule usually advice symptom run follows".split())
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def run(tmp_path_factory):
     """Return the folder of a run of eight steps with one update each."""
     out = tmp_path_factory.mktemp("diagnosed") / "run"
     settings = TrainSettings(steps=8, num_prompts=4, group_size=4, evaluate_every=0, details_every=0)
@@ -36,17 +23,17 @@ def whole(tmp_path_factory):
     return out
 
 
-def test_text_says_what_was_seen_what_to_try_and_what_to_read(rlviz, whole):
-    result = rlviz("diagnose", whole)
+def test_text_says_what_was_seen_what_to_try_and_what_to_read(rlviz, run):
+    result = rlviz("diagnose", run)
     assert result.exit_code == 0, result.output
-    said = " ".join(result.output.split())
+    text = " ".join(result.output.split())
     for words in ("GRPO on chain, 8 steps:", "most rules need 20", "Note: Every ratio is 1", "Meaning: With one update",
                   "Setting: updates_per_rollout.", "Lesson: notebooks/02_the_ratio"):  # fmt: skip
-        assert words in said
+        assert words in text
 
 
-def test_json_is_a_list_of_objects(rlviz, whole):
-    result = rlviz("diagnose", whole, "--format", "json")
+def test_json_is_a_list_of_objects(rlviz, run):
+    result = rlviz("diagnose", run, "--format", "json")
     assert result.exit_code == 0
     rows = json.loads(result.output)
     assert all(set(row) == NAMES for row in rows)
@@ -63,25 +50,25 @@ def test_a_run_of_pairs_with_nothing_unusual(rlviz, tmp_path):
     assert "3 steps: nothing unusual; most rules need 20." in " ".join(rlviz("diagnose", out).output.split())
 
 
-def test_each_run_of_a_comparison(rlviz, whole, tmp_path):
+def test_each_run_of_a_comparison(rlviz, run, tmp_path):
     for name in ("a-seed0", "b-seed0"):
-        shutil.copytree(whole, tmp_path / name)
-    begun = shutil.copytree(whole, tmp_path / "c-seed0")
+        shutil.copytree(run, tmp_path / name)
+    begun = shutil.copytree(run, tmp_path / "c-seed0")
     (begun / "metrics.jsonl").write_text("")  # which another process has just begun
     (tmp_path / "comparison.json").write_text('{"contenders": {}}')
     rows = json.loads(rlviz("diagnose", tmp_path, "--format", "json").output)
     assert {row["run"] for row in rows} == {str(tmp_path / "a-seed0"), str(tmp_path / "b-seed0")}
-    said = rlviz("diagnose", tmp_path)
-    assert said.exit_code == 0 and said.output.count("GRPO on chain") == 2
+    result = rlviz("diagnose", tmp_path)
+    assert result.exit_code == 0 and result.output.count("GRPO on chain") == 2
 
 
-def test_what_stands_in_a_folder_is_not_obeyed(rlviz, whole, tmp_path):
+def test_what_stands_in_a_folder_is_not_obeyed(rlviz, run, tmp_path):
     """Rich's own markup is shown as it is, and a terminal gets no escape sequence."""
     for place, name in enumerate(("[red]x[bold]", "bell\x07 \x1b[31mred")):
-        run = shutil.copytree(whole, tmp_path / name)
-        config = json.loads((run / "config.json").read_text())
+        file = shutil.copytree(run, tmp_path / name) / "config.json"
+        config = json.loads(file.read_text())
         config["task"] = f"[link=http://x]{place}[/link]"
-        (run / "config.json").write_text(json.dumps(config))
+        file.write_text(json.dumps(config))
     (tmp_path / "comparison.json").write_text("{}")
     result = rlviz("diagnose", tmp_path)
     assert result.exit_code == 0, result.output

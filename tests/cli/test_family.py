@@ -50,18 +50,15 @@ def test_against_another_there_is_a_line_a_slot(rlviz):
     lines, formulas = ([line for line in part.splitlines() if line.startswith("│")] for part in (slots, mathematics))
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert [row[0] for row in cells] == ["bounds", "kl", "aggregate", "shape", "select"]
-    assert [re.split(" *│ *", line)[1:3] for line in formulas[:3]] == [
-        ["objective", "GRPO"],
-        ["", "DAPO"],
-        ["ratio", "both"],
-    ]
+    cells_of_formulas = [re.split(" *│ *", line)[1:3] for line in formulas[:3]]
+    assert cells_of_formulas == [["objective", "GRPO"], ["", "DAPO"], ["ratio", "both"]]
     assert "1 / «Σ_j |o_j|»" in formulas[1] and output.index("def fixed_bounds") > output.index("Σ_j")
     assert all(len(row) == 4 and row[3].endswith(".") for row in cells)
     assert cells[2][1:3] == ["sequence mean", "token mean"]
-    told = json.loads(rlviz("show", "dupo", "--against", "dapo", "--format", "json").output)
-    rows = told["differences"]
-    assert any(line.endswith("R ← «answer·correct + format·well_formed»") for line in told["formulas"])
-    assert (told["algorithm"], told["against"]) == ("DUPO", "DAPO") and "+ " in told["page"]
+    answer = json.loads(rlviz("show", "dupo", "--against", "dapo", "--format", "json").output)
+    rows = answer["differences"]
+    assert any(line.endswith("R ← «answer·correct + format·well_formed»") for line in answer["formulas"])
+    assert (answer["algorithm"], answer["against"]) == ("DUPO", "DAPO") and "+ " in answer["page"]
     assert [(row["slot"], row["before"], row["after"]) for row in rows] == [
         ("shape", "overlong punishment from 12 to 16 tokens", "0.9 answer + 0.1 format"),
         ("select", "dynamic sampling, up to 10 × P", "duplicate informative"),

@@ -17,46 +17,44 @@ def lesson(words: str) -> str:
     return nbformat.writes(nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}))
 
 
-def test_the_course_is_copied_and_changed_files_stay(tmp_path, monkeypatch):
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """Return a function that writes the next edition of a course of these files, and the folder where it is copied."""
     source, target = tmp_path / "source", tmp_path / "target"
-    (source / "solutions").mkdir(parents=True)
-    for name in ("00_start_here.ipynb", "01_next.ipynb", "solutions/01_next.ipynb"):
-        (source / name).write_text(lesson(f"{name}, first edition"))
     monkeypatch.setattr(lab, "course_source", lambda: source)
-    report = lab.copy_course(target)
-    assert report.written == ["00_start_here.ipynb", "01_next.ipynb", "solutions/01_next.ipynb"]
-    assert not report.kept
 
-    (target / "00_start_here.ipynb").write_text("my notes")
-    for name in ("00_start_here.ipynb", "01_next.ipynb"):
-        (source / name).write_text(lesson(f"{name}, second edition"))
+    def publish(words, *names):
+        for name in names or (lab.FIRST,):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_text(lesson(f"{name}, {words}"))
+
+    publish("first edition")
+    target.mkdir()
+    return publish, target
+
+
+def test_the_course_is_copied_and_files_that_their_owner_changed_stay(course):
+    publish, target = course
+    names = (lab.FIRST, "01_next.ipynb", "solutions/01_next.ipynb")
+    publish("first edition", *names)
+    (target / "01_next.ipynb").write_text(
+        lesson("01_next.ipynb, first edition")
+    )  # ours by its words, whoever put it there
     report = lab.copy_course(target)
-    assert report.written == ["01_next.ipynb"]
-    assert report.kept == ["00_start_here.ipynb"]
-    assert (target / "00_start_here.ipynb").read_text() == "my notes"
+    assert report.written == [names[0], names[2]] and not report.left_alone
+    (target / lab.FIRST).write_text("my notes")
+    publish("second edition", *names[:2])
+    report = lab.copy_course(target)
+    assert (report.written, report.left_alone) == (["01_next.ipynb"], [lab.FIRST])
+    assert (target / lab.FIRST).read_text() == "my notes"
     assert (target / "01_next.ipynb").read_text() == lesson("01_next.ipynb, second edition")
 
 
-def test_a_file_that_was_there_before_is_never_written_over(tmp_path, monkeypatch):
-    source, target = tmp_path / "source", tmp_path / "target"
-    for folder, text in ((source, "ours"), (target, "somebody's")):
-        folder.mkdir()
-        (folder / "00_start_here.ipynb").write_text(lesson(text))
-    monkeypatch.setattr(lab, "course_source", lambda: source)
-    assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
-    assert (target / "00_start_here.ipynb").read_text() == lesson("somebody's")
-
-
-def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path, monkeypatch):
-    """Whoever put it there: nobody changed it."""
-    source, target = tmp_path / "source", tmp_path / "target"
-    for folder in (source, target):
-        folder.mkdir()
-        (folder / "00_start_here.ipynb").write_text(lesson("first edition"))
-    monkeypatch.setattr(lab, "course_source", lambda: source)
-    assert lab.copy_course(target) == lab.CopyReport(written=[], kept=[])
-    (source / "00_start_here.ipynb").write_text(lesson("second edition"))
-    assert lab.copy_course(target).written == ["00_start_here.ipynb"]
+def test_a_file_that_was_there_before_is_never_written_over(course):
+    _, target = course
+    (target / lab.FIRST).write_text("somebody's")
+    assert lab.copy_course(target).left_alone == [lab.FIRST]
+    assert (target / lab.FIRST).read_text() == "somebody's"
 
 
 def test_a_folder_that_is_named_is_the_one_that_is_served(tmp_path, monkeypatch):
@@ -68,47 +66,32 @@ def test_a_folder_that_is_named_is_the_one_that_is_served(tmp_path, monkeypatch)
     assert (tmp_path / "mine" / lab.FIRST).is_file()
 
 
-NO_RECORDS = [
-    "{",
-    "[]",
-    "[[1, 2]]",
-    '["ab"]',
-    '"text"',
-    "7",
-    "null",
-    '{"00_start_here.ipynb": 5}',
-    "[" * 100_000,
-    b"\xff",
-]
-
-
-@pytest.mark.parametrize("record", NO_RECORDS, ids=lambda record: repr(record)[:20])
-def test_with_a_damaged_record_every_file_counts_as_its_owner_s(record, tmp_path, monkeypatch):
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.mkdir()
-    (source / "00_start_here.ipynb").write_text(lesson("first edition"))
-    monkeypatch.setattr(lab, "course_source", lambda: source)
+@pytest.mark.parametrize(
+    "record", [b"{", b"[[1, 2]]", b'{"00_start_here.ipynb": 5}', b"[" * 100_000, b"\xff"], ids=range(5)
+)
+def test_with_a_damaged_record_every_file_counts_as_its_owner_s(record, course):
+    publish, target = course
     lab.copy_course(target)
-    content = record if isinstance(record, bytes) else record.encode()
-    (target / ".rlviz-course.json").write_bytes(content)
-    (source / "00_start_here.ipynb").write_text(lesson("second edition"))
+    (target / ".rlviz-course.json").write_bytes(record)
+    publish("second edition")
     with pytest.warns(
         UserWarning, match=r"now \.rlviz-course\.damaged\.json, and files that differ count as changed by you"
     ):
-        assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
-    assert (target / ".rlviz-course.damaged.json").read_bytes() == content
-    (target / "00_start_here.ipynb").unlink()
-    assert lab.copy_course(target).written == ["00_start_here.ipynb"]
+        assert lab.copy_course(target).left_alone == [lab.FIRST]
+    assert (target / ".rlviz-course.damaged.json").read_bytes() == record
+    (target / lab.FIRST).unlink()
+    assert lab.copy_course(target).written == [lab.FIRST]
 
 
-def test_a_record_may_name_what_can_be_no_file(tmp_path, monkeypatch):
-    (tmp_path / "source").mkdir()
-    (tmp_path / "target").mkdir()
-    (tmp_path / "target" / ".rlviz-course.json").write_text(
-        json.dumps({"a\0b": "", "": "", "..": "", "/": "", ".": ""})
-    )
-    monkeypatch.setattr(lab, "course_source", lambda: tmp_path / "source")
-    assert lab.copy_course(tmp_path / "target") == lab.CopyReport(written=[], kept=[])
+def test_what_a_record_names_outside_is_not_removed(course):
+    _, target = course
+    outside = target.parent / "mine.ipynb"
+    outside.write_text("mine")
+    checksum = hashlib.sha256(b"mine").hexdigest()
+    record = {"../mine.ipynb": checksum, "a\0b": "", "": "", "..": "", "/": "", ".": ""}
+    (target / ".rlviz-course.json").write_text(json.dumps(record))
+    assert lab.copy_course(target).removed == []
+    assert outside.read_text() == "mine"
 
 
 LINKED = ("a_file.md", "solutions/a_folder.md", "a_dead_end.md", "an_inner_one.md", ".a_temporary.md.new")
@@ -137,20 +120,18 @@ def test_nothing_is_written_or_removed_behind_a_link(outdated, tmp_path, monkeyp
     for name in names:
         (source / name).unlink() if outdated else (source / name).write_text("second edition")
     report = lab.copy_course(target)
-    assert sorted(report.kept) == ([] if outdated else sorted(names[:4]))
+    assert sorted(report.left_alone) == ([] if outdated else sorted(names[:4]))
     assert report.removed == (["a_temporary.md"] if outdated else [])
     assert report.written == ([] if outdated else ["a_temporary.md"])
     assert all((target / name).is_symlink() for name in ("a_file.md", "solutions", "a_dead_end.md", "an_inner_one.md"))
     assert (target / "mine.md").read_text() == "first edition"
-    told = {file.relative_to(outside).as_posix(): file.read_text() for file in outside.rglob("*") if file.is_file()}
-    assert told == {"a_file.md": "first edition", "solutions/a_folder.md": "first edition", "new": "mine"}
+    texts = {file.relative_to(outside).as_posix(): file.read_text() for file in outside.rglob("*") if file.is_file()}
+    assert texts == {"a_file.md": "first edition", "solutions/a_folder.md": "first edition", "new": "mine"}
 
 
 def test_jupyterlab_listens_on_loopback_with_its_token(tmp_path):
     command = lab.lab_command(tmp_path, port=9999, browser=False)
-    assert "--ServerApp.ip=127.0.0.1" in command
-    assert "--ServerApp.port=9999" in command
-    assert "--no-browser" in command
+    assert {"--ServerApp.ip=127.0.0.1", "--ServerApp.port=9999", "--no-browser"} <= set(command)
     assert not [word for word in command if "token" in word or "password" in word]
     assert ("--allow-root" in command) == (os.name == "posix" and os.geteuid() == 0)
     assert "--no-browser" not in lab.lab_command(tmp_path, port=8888, browser=True)
@@ -186,30 +167,17 @@ def test_where_lessons_change_numbers_no_edit_is_lost_and_no_prediction_mixed(tm
         assert (target / "predictions" / f"{name}.json").read_text() == f"what I said in {name}"
     assert sorted(report.removed) == sorted(f"{name}.ipynb" for name in untouched if name not in now)
     assert {file.stem for file in target.glob("[0-9]*.ipynb")} == now | set(edited)
-    assert set(report.kept) == {f"{name}.ipynb" for name in edited if name in now}
+    assert set(report.left_alone) == {f"{name}.ipynb" for name in edited if name in now}
 
 
 @pytest.mark.parametrize("file", sorted(lab.course_source().glob("[0-9]*.ipynb")), ids=lambda file: file.stem)
 def test_a_lesson_keeps_its_predictions_under_its_own_name(file):
     """So a name that a lesson had before the numbers changed is not read by the lesson that has the number now."""
-    said = re.findall(r'Predictions\(\s*"(\w+)"', "\n".join(cell.source for cell in nbformat.read(file, 4).cells))
-    assert said == [file.stem]
+    names = re.findall(r'Predictions\(\s*"(\w+)"', "\n".join(cell.source for cell in nbformat.read(file, 4).cells))
+    assert names == [file.stem]
 
 
-def test_an_older_notebook_is_not_judged_by_the_puzzle_of_the_lesson_that_has_its_number_now():
-    for asked in (lambda: check.bug("03", line=3, does="x"), lambda: check.unlabelled("03", "x")):
-        with pytest.raises(ValueError, match=r"lesson must be one of .*grpo.*; got '03'"):
-            asked()
-
-
-def test_what_lies_outside_is_not_removed_whatever_the_record_says(tmp_path, monkeypatch):
-    source, target, outside = tmp_path / "source", tmp_path / "target", tmp_path / "mine.ipynb"
-    for folder in (source, target):
-        folder.mkdir()
-    outside.write_text("mine")
-    (source / "00_start_here.ipynb").write_text(lesson("ours"))
-    record = {"../mine.ipynb": hashlib.sha256(b"mine").hexdigest()}
-    (target / ".rlviz-course.json").write_text(json.dumps(record))
-    monkeypatch.setattr(lab, "course_source", lambda: source)
-    assert lab.copy_course(target).removed == []
-    assert outside.read_text() == "mine"
+@pytest.mark.parametrize("puzzle", [lambda: check.bug("03", line=3, does="x"), lambda: check.unlabelled("03", "x")])
+def test_an_older_notebook_is_not_judged_by_the_puzzle_of_the_lesson_that_has_its_number_now(puzzle):
+    with pytest.raises(ValueError, match=r"lesson must be one of .*grpo.*; got '03'"):
+        puzzle()

@@ -17,22 +17,22 @@ def one_line(result):
 
 def test_a_map_as_picture_and_table_of_which_every_measure_is_drawn(rlviz, tmp_path, monkeypatch):
     out = tmp_path / "here" / "m.png"
-    given = [*TINY, "--only", "bounds", "--level", ".5"]
-    result = rlviz(*given, "--measure", "entropy", "--out", out)
+    command = [*TINY, "--only", "bounds", "--level", ".5"]
+    result = rlviz(*command, "--measure", "entropy", "--out", out)
     assert result.exit_code == 0, result.output
-    found = read_map(out.with_suffix(".csv"))
+    cells = read_map(out.with_suffix(".csv"))
     assert (
-        len(found) == 2 * 2 * 4 and {*found.algorithm} == {"GRPO with DCPO's bounds"} and {*found.against} == {"GRPO"}
+        len(cells) == 2 * 2 * 4 and {*cells.algorithm} == {"GRPO with DCPO's bounds"} and {*cells.against} == {"GRPO"}
     )
-    assert (found.level[0], found.steps[0], found.replicas[0]) == (0.5, 3, 3)
+    assert (cells.level[0], cells.steps[0], cells.replicas[0]) == (0.5, 3, 3)
     assert "entropy at equal accuracy" in Image.open(out).info["Description"] and Image.open(out).size[0] == 1500
     assert Image.open(out).info["Description"] in one_line(result)
     call = re.search(r"In Python: (explore_map\(.*\))", one_line(result))[1]
     assert eval(call, {"explore_map": explore_map}).caption in one_line(result)
-    asked = []
-    monkeypatch.setattr(maps.Cell, "run", lambda cell: asked.append(cell) or iter(()))
-    result = rlviz(*given, "--measure", "dead", "--out", out.with_suffix(".html"))
-    assert result.exit_code == 0 and len(asked) == 2, result.output  # the two corners that are tried before
+    trained = []
+    monkeypatch.setattr(maps.Cell, "run", lambda cell: trained.append(cell) or iter(()))
+    result = rlviz(*command, "--measure", "dead", "--out", out.with_suffix(".html"))
+    assert result.exit_code == 0 and len(trained) == 2, result.output  # the two corners that are tried before
     page = out.with_suffix(".html").read_text(encoding="utf-8")
     assert "share of dead groups" in page and "data-rlviz" in page
 
@@ -40,10 +40,10 @@ def test_a_map_as_picture_and_table_of_which_every_measure_is_drawn(rlviz, tmp_p
 def test_another_map_in_the_same_file_is_refused(rlviz, tmp_path):
     out = tmp_path / "m.png"
     assert rlviz(*TINY, "--out", out).exit_code == 0
-    kept = out.with_suffix(".csv").read_text(encoding="utf-8")
+    before = out.with_suffix(".csv").read_text(encoding="utf-8")
     result = rlviz(*TINY, "--lr", ".5", "--out", out)
     assert result.exit_code == 2 and "m.csv is there already, and holds another map" in one_line(result)
-    assert out.with_suffix(".csv").read_text(encoding="utf-8") == kept
+    assert out.with_suffix(".csv").read_text(encoding="utf-8") == before
 
 
 def test_ctrl_c_keeps_the_cells_that_are_done(rlviz, tmp_path, monkeypatch, default_signals):

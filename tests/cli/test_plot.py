@@ -26,9 +26,9 @@ def test_the_names_in_the_help_are_the_explorers():
     files = Path(pictures.__file__).parent.glob("*.py")
     assert {file.stem for file in files if "= explorer(" in file.read_text(encoding="utf-8")} == set(EXPLORERS)
     for arguments in (["plot"], ["plot", "--help"], ["plot", "-h"]):
-        shown = runner.invoke(app, arguments)
-        assert shown.exit_code == 0
-        assert all(name in shown.output for name in EXPLORERS)
+        result = runner.invoke(app, arguments)
+        assert result.exit_code == 0
+        assert all(name in result.output for name in EXPLORERS)
 
 
 def drawn(name, *arguments, out):
@@ -54,17 +54,15 @@ def test_the_picture_is_the_explorer_s(tmp_path):
     save_figure(explorer.figure(), again)
     np.testing.assert_array_equal(np.asarray(Image.open(out)), np.asarray(Image.open(again)))
     assert Image.open(out).info["Description"] == words
-    assert Image.open(out).size == (
-        1500,
-        756,
-    )  # 10 × 5.04 inches at 150 dots: 4.4 of graphs, the title, and what is on show
+    # 10 × 5.04 inches at 150 dots: 4.4 of graphs, the title, and what is on show
+    assert Image.open(out).size == (1500, 756)
 
 
 def test_small_multiples_take_the_options_too(tmp_path):
-    named = {label: {**given, "old_prob": 0.3} for label, given in find_explorer("clip").idea.named.items()}
+    named = {label: {**setting, "old_prob": 0.3} for label, setting in find_explorer("clip").idea.named.items()}
     words = drawn("clip", "--small-multiples", "--old-prob", ".3", out=tmp_path / "c.png")
-    for label, given in named.items():
-        assert f"{label}: {explore_clip(**given).caption}" in words
+    for label, setting in named.items():
+        assert f"{label}: {explore_clip(**setting).caption}" in words
     assert Image.open(tmp_path / "c.png").size[0] == 150 * (3.8 * len(named) + 0.4)  # inches: a column for each
 
 
@@ -83,15 +81,15 @@ def test_every_argument_can_be_said_on_the_command_line(name, tmp_path, monkeypa
     """Each option, given its own default as the help has it, is read back as that; a menu's choices are listed."""
     monkeypatch.setattr("rlviz.pictures.explore.Explorer.figure", lambda explorer: None)
     monkeypatch.setattr("rlviz.page.style.save_figure", lambda *_, **__: None)
-    explorer, given, shown = find_explorer(name)(), [], help_of(name)
+    explorer, options, text = find_explorer(name)(), [], help_of(name)
     for argument, parameter in inspect.signature(find_explorer(name)).parameters.items():
         flag = f"--{argument.replace('_', '-')}"
         if parameter.kind is parameter.KEYWORD_ONLY and flag not in ("--run",):
-            assert f"{flag} " in shown
-            told = re.search(rf"{flag} <.*?\[default: (.*?)\]", shown)
+            assert f"{flag} " in text
+            default = re.search(rf"{flag} <.*?\[default: (.*?)\]", text)
             if parameter.default is not None and parameter.default != ():
-                given += [f"{flag}={told[1]}"]
-    assert drawn(name, *given, out=tmp_path / "x.svg") == explorer.caption
+                options += [f"{flag}={default[1]}"]
+    assert drawn(name, *options, out=tmp_path / "x.svg") == explorer.caption
 
 
 def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path):

@@ -17,7 +17,7 @@ from rlviz import DPO, PPO, PairSettings, TrainSettings, default_settings
 from rlviz.algorithms import find_algorithm
 from rlviz.cli import app
 from rlviz.cli.compare import _contender
-from rlviz.cli.signals import interrupt_is_a_wish, stops_interrupt
+from rlviz.cli.signals import graceful_interrupt, immediate_interrupt
 from rlviz.cli.train import Changes
 from rlviz.parallel import STOPS
 from rlviz.settings import declarations
@@ -50,14 +50,9 @@ def test_a_run_leaves_everything_that_was_promised(rlviz, tmp_path):
     summary = json.loads((out / "summary.json").read_text())
     assert {"accuracy_before", "accuracy_after", "train_seconds", "tokens_sampled"} <= set(summary)
     config = json.loads((out / "config.json").read_text())
-    assert config["algorithm"]["bounds"] == {
-        "piece": "rlviz.pieces.bounds:FixedBounds",
-        "eps_low": 0.1,
-        "eps_high": 0.3,
-    }
-    assert config["algorithm"]["kl"]["beta"] == 0.01
-    assert config["settings"]["updates_per_rollout"] == 2
-    assert config["settings"]["seed"] == 1
+    widths = {"piece": "rlviz.pieces.bounds:FixedBounds", "eps_low": 0.1, "eps_high": 0.3}
+    assert config["algorithm"]["bounds"] == widths and config["algorithm"]["kl"]["beta"] == 0.01
+    assert (config["settings"]["updates_per_rollout"], config["settings"]["seed"]) == (2, 1)
 
 
 def test_without_a_folder_each_run_gets_a_new_one(rlviz, tmp_path, monkeypatch):
@@ -95,41 +90,25 @@ def test_ctrl_c_keeps_the_run_and_resume_goes_on(rlviz, tmp_path, default_signal
     assert steps == list(range(1, done + 3))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_a_signal_ends_the_step_and_has_its_exit_code(rlviz, tmp_path, monkeypatch, handler, default_signals):
-    """SIGTERM here, SIGINT above, SIGHUP in `rlviz compare`: what they share is tried for each below."""
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize(
+    ("number", "steps", "code"), [(signal.SIGINT, 1, 0), (signal.SIGINT, 2, 130), (signal.SIGTERM, 2, 143)]
+)
+def test_a_signal_ends_the_step_and_in_the_last_one_comes_too_late(
+    rlviz, number, steps, code, tmp_path, monkeypatch, default_signals
+):
     grade, graded = Chain.grade, []
 
     def interrupted(self, prompt, response):
         graded.append(response)
-        if len(graded) == 6:  # in the middle of the second step of 2 prompts × 2 responses
-            signal.raise_signal(signal.SIGTERM)
-        return grade(self, prompt, response)
-
-    monkeypatch.setattr(Chain, "grade", interrupted)
-    out = tmp_path / "run"
-    result = rlviz("train", *TINY, "--steps", 4, "--evaluate-every", 0, "--out", out)
-    assert result.exit_code == 143, result.output
-    assert f"Stopped after step 2. Go on with: rlviz train --resume {out}" in result.output
-    assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
-    assert json.loads((out / "checkpoint" / "training.json").read_text())["step"] == 2
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-@pytest.mark.parametrize(("steps", "code"), [(1, 0), (2, 130)])
-def test_ctrl_c_in_the_last_step_comes_too_late(rlviz, steps, code, tmp_path, monkeypatch, default_signals):
-    grade, asked = Chain.grade, []
-
-    def interrupted(self, prompt, response):
-        if not asked:
-            asked.append(True)
-            signal.raise_signal(signal.SIGINT)
+        if len(graded) == 1:
+            signal.raise_signal(number)
         return grade(self, prompt, response)
 
     monkeypatch.setattr(Chain, "grade", interrupted)
     result = rlviz("train", *TINY, "--steps", steps, "--out", tmp_path / "run")
     assert result.exit_code == code, result.output
-    assert ("Go on with" in result.output) == (code == 130)
+    assert ("Go on with" in result.output) == (code > 0)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 1
 
 
@@ -143,31 +122,22 @@ def handler():
 
 
 @pytest.mark.parametrize("number", STOPS)
-def test_the_first_signal_is_a_wish_and_the_second_acts_as_always(number, handler):
+def test_signals_end_a_step_gracefully_or_at_once_and_an_ignored_one_stays_ignored(number, handler, default_signals):
     heard = []
     handler(number, lambda *_: heard.append(number))
-    with interrupt_is_a_wish() as asked:
+    with graceful_interrupt() as signals:
         signal.raise_signal(number)
-        assert (asked, heard) == ([number], [])
-        signal.raise_signal(number)
-        assert (asked, heard) == ([number], [number])
-
-
-@pytest.mark.parametrize("number", STOPS)
-def test_a_signal_that_is_ignored_stays_ignored(number, handler):
-    """`nohup` starts a process that ignores SIGHUP, so that it outlives its terminal."""
-    handler(number, signal.SIG_IGN)
-    with interrupt_is_a_wish() as asked:
-        signal.raise_signal(number)
-    assert asked == []
-
-
-@pytest.mark.parametrize("number", STOPS)
-def test_a_signal_ends_what_may_be_cut_in_two(number, handler, default_signals):
-    with stops_interrupt() as stopped:
+        assert (signals, heard) == ([number], [])
+        signal.raise_signal(number)  # the second acts as always
+        assert (signals, heard) == ([number], [number])
+    with immediate_interrupt() as stopped:
         signal.raise_signal(number)
         stopped.append("went on")
     assert stopped == [number]
+    handler(number, signal.SIG_IGN)  # as `nohup` does with SIGHUP
+    with graceful_interrupt() as signals:
+        signal.raise_signal(number)
+    assert signals == []
 
 
 def test_the_samples_shown_are_those_of_the_trained_policy(rlviz, tmp_path):
@@ -181,12 +151,10 @@ def test_the_samples_shown_are_those_of_the_trained_policy(rlviz, tmp_path):
         texts = sample(policy, prompts, max_new_tokens=Chain().max_new_tokens, generator=generator).texts(policy)
         return [text for (text,) in texts]
 
-    shown = [line.split("│")[1:3] for line in result.output.splitlines() if line.startswith("│")]
+    rows = [line.split("│")[1:3] for line in result.output.splitlines() if line.startswith("│")]
     trained, before = (written(load_policy(policy, device="cpu")) for policy in (out / "checkpoint", "chain"))
     assert trained != before
-    assert [[cell.strip() for cell in row] for row in shown[-3:]] == [
-        list(row) for row in zip(prompts, trained, strict=True)
-    ]
+    assert [tuple(cell.strip() for cell in row) for row in rows[-3:]] == [*zip(prompts, trained, strict=True)]
 
 
 def help_of(command):
@@ -196,73 +164,70 @@ def help_of(command):
     return " ".join(unstyle(result.output).replace("│", " ").split())
 
 
-@pytest.mark.parametrize("kind", [TrainSettings, PairSettings])
-def test_every_setting_is_an_option_with_its_declared_help(kind):
-    said = help_of("train")
+@pytest.mark.parametrize(
+    ("command", "kind"), [("train", TrainSettings), ("train", PairSettings), ("compare", TrainSettings)]
+)
+def test_every_setting_is_an_option_with_its_declared_help(command, kind):
+    """But for those that a comparison sets itself."""
+    words = help_of(command)
     for name, declaration in declarations(kind).items():
-        assert f"--{name.replace('_', '-')} " in said
-        assert declaration.help in said
-        assert declaration.range in said
+        is_option = command == "train" or name not in NOT_SHARED
+        assert (f"--{name.replace('_', '-')} " in words) == is_option, name
+        assert not is_option or (declaration.help in words and declaration.range in words)
 
 
-def test_help_tells_the_defaults_that_depend_on_the_algorithm():
-    said = help_of("train")
-    for algorithm, words in ((PPO, "with a critic"), (DPO, "of pairs")):
-        usual, own = TrainSettings(), default_settings(algorithm)
-        for name in vars(own).keys() & vars(usual).keys():
-            if getattr(own, name) != getattr(usual, name):
-                assert f"default: {getattr(usual, name)}; {words} {getattr(own, name)}]" in said, name
-    assert f"a learned reward takes {NUM_PAIRS}." in said
+def test_help_names_the_defaults_that_depend_on_the_algorithm():
+    words = help_of("train")
+    for algorithm, which in ((PPO, "with a critic"), (DPO, "of pairs")):
+        usual, special = vars(TrainSettings()), vars(default_settings(algorithm))
+        for name in usual.keys() & special.keys():
+            same = special[name] == usual[name]
+            assert same or f"default: {usual[name]}; {which} {special[name]}]" in words, name
+    assert f"a learned reward takes {NUM_PAIRS}." in words
 
 
-def test_compare_has_the_settings_that_it_does_not_set_itself():
-    said = help_of("compare")
-    for name in declarations(TrainSettings):
-        assert (f"--{name.replace('_', '-')} " in said) == (name not in NOT_SHARED), name
-
-
-SAID = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "reward_format": 0.1, "lr": 2e-3,
+CHOSEN = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "reward_format": 0.1, "lr": 2e-3,
         "updates_per_rollout": 2, "minibatches": 2, "min_old_prob": 1e-4, "reset_reference_every": 3, "prompt_pool": 60,
         "filter_solved": 2, "seed": 5}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "chosen"),
     [
-        ("grpo", SAID),
+        ("grpo", CHOSEN),
         ("ppo", {"critic": "shared", "critic_lr": 2e-3, "critic_only_steps": 1, "num_prompts": 2}),
         ("dpo", {"batch_size": 4, "lr": 2e-3}),
     ],
 )
-def test_every_setting_that_is_said_is_the_run_s(rlviz, algorithm, said, tmp_path):
-    options = [part for name, value in said.items() for part in (f"--{name.replace('_', '-')}", value)]
+def test_every_setting_that_is_chosen_is_the_run_s(rlviz, algorithm, chosen, tmp_path):
+    options = [part for name, value in chosen.items() for part in (f"--{name.replace('_', '-')}", value)]
     pairs = ["--num-pairs", 20] if algorithm == "dpo" else []
     result = rlviz("train", "--algorithm", algorithm, "--steps", 1, *options, *pairs, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
-    assert {name: settings[name] for name in said} == said
+    assert {name: settings[name] for name in chosen} == chosen
 
 
 def test_pairs_are_labelled_as_the_options_say(rlviz, tmp_path):
     command = ["train", "--algorithm", "dpo", "--steps", 1, *PAIRS, "--seed", 2]
     labels = ["--spurious", 0.7, "--label-noise", 0.2]
     assert rlviz(*command, *labels, "--device", "cpu", "--out", tmp_path / "run").exit_code == 0
-    policy, said = load_policy("chain", device="cpu"), {"spurious": 0.7, "label_noise": 0.2}
-    honest, asked_for = (make_pairs(policy, Chain(), 8, seed=2, **labels) for labels in ({}, said))
-    assert read_pairs(tmp_path / "run" / "pairs.jsonl") == asked_for != honest
+    policy, noise = load_policy("chain", device="cpu"), {"spurious": 0.7, "label_noise": 0.2}
+    honest, labelled = (make_pairs(policy, Chain(), 8, seed=2, **labels) for labels in ({}, noise))
+    assert read_pairs(tmp_path / "run" / "pairs.jsonl") == labelled != honest
 
 
 def test_the_seed_is_that_of_the_reward_model_too(rlviz, tmp_path, monkeypatch):
-    asked = []
+    calls = []
 
     def learn_reward(policy, task, pairs, **settings):
-        asked.append((pairs, settings))
+        calls.append((pairs, settings))
         raise ValueError("enough seen")
 
     monkeypatch.setattr("rlviz.training.learn_reward", learn_reward)
     command = ["train", "--reward", "learned", "--num-pairs", 4, "--seed", 2, "--device", "cpu"]
     assert rlviz(*command, "--out", tmp_path / "run").exit_code == 2
-    assert asked == [(make_pairs(load_policy("chain", device="cpu"), Chain(), 4, seed=2), {"seed": 2})]
+    assert calls == [(make_pairs(load_policy("chain", device="cpu"), Chain(), 4, seed=2), {"seed": 2})]
 
 
 PAIRS = ["--num-pairs", 8, "--batch-size", 4]

@@ -88,7 +88,7 @@ def move(policy: Policy) -> None:
 
 
 @cache
-def _of_weights() -> tuple[list[Tensor], Tensor, Tensor]:
+def _new_policy() -> tuple[list[Tensor], Tensor, Tensor]:
     """Return the new policy's weights, and of them log-probabilities and entropies of the batch's tokens, [P, G, T]."""
     policy = load_policy("chain", device="cpu")
     samples = sampled(policy)
@@ -100,13 +100,13 @@ def _of_weights() -> tuple[list[Tensor], Tensor, Tensor]:
     return list(policy.weights.parameters()), logp, entropy
 
 
-def by_weights(gradient: Tensor, of_entropy: Tensor) -> Tensor:
+def by_weights(gradient: Tensor, entropy_gradient: Tensor) -> Tensor:
     """Return the gradient by the new policy's weights, all in one row, of those by log-probabilities and by entropies."""
-    weights, logp, entropy = _of_weights()
-    there = frozen().mask
-    slopes = [torch.where(there, each.double(), 0.0) for each in (gradient, of_entropy)]
-    found = torch.autograd.grad([logp, entropy], weights, slopes, retain_graph=True, allow_unused=True)
-    return torch.cat([slope.flatten() for slope in found if slope is not None])
+    weights, logp, entropy = _new_policy()
+    mask = frozen().mask
+    slopes = [torch.where(mask, slope.double(), 0.0) for slope in (gradient, entropy_gradient)]
+    gradients = torch.autograd.grad([logp, entropy], weights, slopes, retain_graph=True, allow_unused=True)
+    return torch.cat([slope.flatten() for slope in gradients if slope is not None])
 
 
 def shaped(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> Tensor:
@@ -125,9 +125,9 @@ def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[T
         token_rewards = algorithm.token_rewards(rewards, batch.mask, batch.old_logp, batch.ref_logp)
         advantages, _ = algorithm.advantages(token_rewards, batch.values, batch.mask)
     else:
-        asked = {"old_entropy": batch.entropy, "correct": batch.correct, "well_formed": batch.well_formed}
+        others = {"old_entropy": batch.entropy, "correct": batch.correct, "well_formed": batch.well_formed}
         logps = {"old_logp": batch.old_logp, "ref_logp": batch.ref_logp, "sampler_logp": batch.sampler_logp}
-        advantages, _ = algorithm.advantages(rewards, batch.mask, **logps, **asked)
+        advantages, _ = algorithm.advantages(rewards, batch.mask, **logps, **others)
     mask = algorithm.loss_mask(batch.mask, batch.truncated)
     leaf, chosen = batch.logp.clone().requires_grad_(), selected(algorithm, batch)
     entropy = batch.entropy.requires_grad_()
@@ -147,9 +147,9 @@ def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[T
 
 def compared(mine: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> dict[str, float]:
     """Return the difference of the losses, and of the gradients: length over ours, and cosine; with entropies by the weights."""
-    (loss, gradient, of_entropy), (other, slope, other_of_entropy) = mine, theirs
-    if of_entropy is not None and other_of_entropy is not None:
-        gradient, slope = by_weights(gradient, of_entropy), by_weights(slope, other_of_entropy)
+    (loss, gradient, entropy_gradient), (other, slope, other_entropy) = mine, theirs
+    if entropy_gradient is not None and other_entropy is not None:
+        gradient, slope = by_weights(gradient, entropy_gradient), by_weights(slope, other_entropy)
     gradient, slope = gradient.flatten().double(), slope.flatten().double()
     return {
         "loss": abs(float(loss) - float(other)),

@@ -50,7 +50,7 @@ def built(
 ) -> Any:  # fmt: skip
     """Return a carried trainer. prompts: in the training set. changed: options of GRPOConfig that are not as exported."""
     logging.disable(logging.WARNING)
-    fields = to_trl(algorithm, settings, accumulation=accumulation).of_settings | {"learning_rate": 1e-3} | changed
+    fields = to_trl(algorithm, settings, accumulation=accumulation).run_fields | {"learning_rate": 1e-3} | changed
     args = trl.GRPOConfig(
         output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, logging_steps=1, save_strategy="no", **fields
     )  # fmt: skip

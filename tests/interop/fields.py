@@ -23,7 +23,7 @@ WITHOUT = ("profiler", "turbo_config", "qat", "global_profiler", "transfer_queue
 CONFIGS = "trainer/config"
 
 
-def of_trl() -> dict[str, Any]:
+def trl_defaults() -> dict[str, Any]:
     """Return the defaults of both configurations, and the names that TRL's scripts read beside them."""
     from trl import DatasetMixtureConfig, DPOConfig, GRPOConfig, ModelConfig, ScriptArguments
     from trl.scripts.grpo import GRPOScriptArguments
@@ -31,7 +31,7 @@ def of_trl() -> dict[str, Any]:
     others = (DatasetMixtureConfig, ModelConfig, ScriptArguments, GRPOScriptArguments)
     beside = {"env", "config"} | {
         field.name for kind in others for field in fields(kind)
-    }  # these two are TrlParser's own
+    }  # the two are TrlParser's own
     return {kind.__name__: _defaults(kind) for kind in (GRPOConfig, DPOConfig)} | {"beside": sorted(beside)}
 
 
@@ -43,7 +43,7 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
     return {field.name: default(field) for field in fields(kind)}
 
 
-def of_verl(folder: Path) -> dict[str, Any]:
+def verl_defaults(folder: Path) -> dict[str, Any]:
     """Return the options of all engines, nested as in YAML; where engines differ, the default of ppo_trainer.yaml."""
     tree: dict[str, Any] = {}
     files = sorted(
@@ -67,19 +67,15 @@ def _add(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 def verl_folder() -> Path | None:
     """Return where verl is, None where it is not."""
-    found = find_spec("verl")
-    return (
-        None
-        if found is None or not found.submodule_search_locations
-        else Path(next(iter(found.submodule_search_locations)))
-    )
+    spec = find_spec("verl")
+    return Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
 
 
 def lines(table: Mapping[str, Any], indent: str = " ") -> Iterator[str]:
     """Give JSON whose inner objects stand on a line each."""
-    for place, (name, value) in enumerate(table.items()):
-        comma = "," * (place < len(table) - 1)
-        deep = isinstance(value, dict) and any(isinstance(each, dict) for each in value.values())
+    for position, (name, value) in enumerate(table.items()):
+        comma = "," * (position < len(table) - 1)
+        deep = isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
         if deep:
             yield f"{indent}{json.dumps(name)}: {{"
             yield from lines(value, indent + " ")
@@ -92,4 +88,6 @@ if __name__ == "__main__":
     folder = verl_folder()
     if folder is None:
         raise SystemExit("verl 0.9.1 is not on the path")
-    FILE.write_text("\n".join(["{", *lines({**of_trl(), "verl": of_verl(folder)}), "}", ""]), encoding="utf-8")
+    FILE.write_text(
+        "\n".join(["{", *lines({**trl_defaults(), "verl": verl_defaults(folder)}), "}", ""]), encoding="utf-8"
+    )

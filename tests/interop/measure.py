@@ -1,8 +1,7 @@
 """Ask TRL 1.16.0 and verl 0.9.1 themselves: `python -m tests.interop.measure` writes the frozen batch, their losses and
-gradients on it (cases.json, gradients.safetensors), a log of verl's (verl.jsonl), and
-how far they are from ours (rlviz/interop/measured.json).
+gradients on it (cases.json, gradients.safetensors), and how far they are from ours (rlviz/interop/measured.json).
 
-Needs trl 1.16.0, orjson and the wheel of verl 0.9.1 unpacked on the path (`pip install --no-deps`): verl's functions are cut out
+Needs trl 1.16.0 and the wheel of verl 0.9.1 unpacked on the path (`pip install --no-deps`): verl's functions are cut out
 of its files, since importing them asks for ray. TRL's are the trainer's own, given the frozen log-probabilities.
 """
 
@@ -11,7 +10,6 @@ from __future__ import annotations
 import ast
 import enum
 import functools
-import importlib
 import json
 import logging
 import os
@@ -77,10 +75,10 @@ from tests.interop.batch import (
 SETTINGS = TrainSettings(num_prompts=P, group_size=G, updates_per_rollout=2)
 # the batch has no tool's tokens, without which one that learns them is GRPO
 FAMILY = [a for a in (*ALGORITHMS, *RELATIVES) if isinstance(a, PolicyGradient) and not a.learns_observations]
-OF_GROUPS = [a for a in FAMILY if isinstance(a, GroupPolicyGradient)]
-SCALED = [a for a in OF_GROUPS if isinstance(a.advantage, GroupAdvantage) and a.advantage.scale != "none"]
+WITH_GROUPS = [a for a in FAMILY if isinstance(a, GroupPolicyGradient)]
+SCALED = [a for a in WITH_GROUPS if isinstance(a.advantage, GroupAdvantage) and a.advantage.scale != "none"]
 EPS = [a.with_parameters(eps=1e-4) for a in SCALED]
-KEPT = [replace(a, name=f"{a.name}, all groups", select=GRPO.select) for a in EPS if a.select is not GRPO.select]
+ALL_GROUPS = [replace(a, name=f"{a.name}, all groups", select=GRPO.select) for a in EPS if a.select is not GRPO.select]
 DUAL = replace(EPS[0], name="GRPO, dual clip 2", surrogate=DualClip(c=2.0))
 FROM_3 = DAPO.with_parameters(max_length=9, cache=6, eps=1e-4)  # so that groups which are all wrong have advantages
 PUNISHED = replace(FROM_3, name="DAPO, punished from 3 tokens on")
@@ -146,7 +144,7 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
         rewards += [eval(reward, {}, known) for reward in export.rewards]
     elif algorithm.asks_for("shape", "well_formed") or algorithm.asks_for("advantage", "well_formed"):
         rewards.append(well_formed)
-    fields = {**(export.fields if trainer is GRPOTrainer else export.of_settings), **changed}
+    fields = {**(export.fields if trainer is GRPOTrainer else export.run_fields), **changed}
     if len(rewards) == 1:
         fields.pop("reward_weights", None)
     ids = [[5] * count for count in length]
@@ -161,26 +159,15 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
         rows = [{"prompt": f"{prompt}="} for prompt in range(P) for _ in range(G)]
         built = trainer(policy.model, reward_funcs=rewards, args=config, train_dataset=Dataset.from_list(rows),
                         processing_class=policy.tokenizer)  # fmt: skip
-        built._generate = lambda prompts: (
-            [[6, 7]] * len(prompts),
-            ids,
-            None,
-            ["x"] * len(prompts),
-            sampler,
-            {},
-            None,
-            None,
-        )
+        sampled_texts = [[6, 7]] * len(rows), ids, None, ["x"] * len(rows), sampler, {}, None, None
+        built._generate = lambda prompts: sampled_texts
         entropy = batch.entropy.flatten(0, 1).requires_grad_()
         frozen_rows = {
             "old_per_token_logps": batch.old_logp.flatten(0, 1),
             "ref_per_token_logps": batch.ref_logp.flatten(0, 1),
         }
-        built._get_per_token_logps_and_entropies = lambda *_, **__: (
-            batch.old_logp.flatten(0, 1),
-            entropy.detach(),
-            None,
-        )
+        old = batch.old_logp.flatten(0, 1)
+        built._get_per_token_logps_and_entropies = lambda *_, **__: (old, entropy.detach(), None)
         built.model.train()
         built.current_gradient_accumulation_steps = 1
         if hasattr(built, "algorithm"):  # ours scores with old log-probabilities, where TRL's leaves them out
@@ -198,8 +185,8 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
         assert scored["completion_ids"].shape[1] == longest
         loss = built._compute_loss(built.model, scored)
         loss.backward()
-    of_entropy = None if entropy.grad is None else entropy.grad.view(batch.mask.shape)
-    return loss.detach(), leaf.grad.view(batch.mask.shape), of_entropy
+    by_entropy = None if entropy.grad is None else entropy.grad.view(batch.mask.shape)
+    return loss.detach(), leaf.grad.view(batch.mask.shape), by_entropy
 
 
 def rows_taken(algorithm: GroupPolicyGradient, batch: Frozen) -> Tensor:
@@ -223,9 +210,7 @@ def verl_functions() -> dict[str, Any]:
         body: list[ast.stmt] = [tree.body[0]]
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and wanted(node.name):
-                node.decorator_list = [
-                    each for each in node.decorator_list if ast.unparse(each).startswith("dataclass")
-                ]
+                node.decorator_list = [d for d in node.decorator_list if ast.unparse(d).startswith("dataclass")]
                 body.append(node)
         exec(compile(ast.Module(body, []), file, "exec"), space)
 
@@ -235,88 +220,13 @@ def verl_functions() -> dict[str, Any]:
     take("trainer/ppo/core_algos.py", lambda name: name.startswith(("compute_", "agg_loss", "kl_penalty")))
     weights = ("compute_offpolicy_metrics", "compute_rollout_correction_weights", "compute_is_metrics")
     take("trainer/ppo/rollout_corr_helper.py", lambda name: name in (*weights, "_parse_rollout_is_threshold"))
-    take("trainer/ppo/metric_utils.py", lambda name: name in METRICS)
-    take("utils/metric/utils.py", lambda name: name in ("AggregationType", "Metric"))
-    space |= {"NumericType": (int, float, Tensor, np.ndarray)}
-    take("utils/metric/utils.py", lambda name: name == "reduce_metrics")
-    take("utils/py_functional.py", lambda name: name == "rename_dict")
-    take("workers/utils/losses.py", lambda name: name == "ppo_loss")
-    take("utils/tracking.py", lambda name: name == "FileLogger")
     return space
 
 
 class Config(dict):  # type: ignore[type-arg]
-    """A config of verl, or a batch of it: options as items and as attributes."""
+    """A config of verl: options as items and as attributes."""
 
     __getattr__ = dict.get
-
-    def select(self, *names: str) -> Config:
-        return Config({name: self[name] for name in names})
-
-    def to_padded_tensor(self) -> Config:
-        return self
-
-
-METRICS = (
-    "_compute_response_info", "compute_data_metrics", "compute_timing_metrics", "compute_throughout_metrics",
-    "process_validation_metrics", "bootstrap_metric", "calc_maj_val",
-)  # fmt: skip
-
-
-def verl_log(batch: Frozen) -> None:
-    """Write verl.jsonl with verl's own loss, metrics and file logger: an evaluation before training, then two steps of PPO.
-
-    The order is that of `fit` in verl 0.9.1's trainer/ppo/ray_trainer.py; seconds, learning rate and the gradient's norm, which
-    its workers give, are made up. The sampler's probabilities are those of the reference.
-    """
-    verl = verl_functions()
-    verl |= {"no_padding_2_padding": lambda values, data: values, "orjson": importlib.import_module("orjson")}
-    verl["get_policy_loss_fn"] = lambda mode: verl[f"compute_policy_loss_{mode}"]
-    old, new, ref, values = (each.flatten(0, 1) for each in (batch.old_logp, batch.logp, batch.ref_logp, batch.values))
-    mask = batch.mask.flatten(0, 1).double()
-    last = (torch.arange(mask.shape[1]) * mask).argmax(1, keepdim=True)
-    scores = torch.zeros_like(mask).scatter(1, last, batch.correct.flatten().unsqueeze(1))
-    advantages, returns = verl["compute_gae_advantage_return"](scores, values, mask, 1.0, 1.0)
-    columns = {"token_level_scores": scores, "token_level_rewards": scores, "advantages": advantages, "returns": returns,
-               "prompts": torch.zeros(P * G, 6), "responses": mask, "response_mask": mask, "values": values,
-               "attention_mask": torch.cat([torch.ones(P * G, 6), mask], 1)}  # fmt: skip
-    whole = types.SimpleNamespace(
-        batch=columns, non_tensor_batch={}, meta_info={"global_token_num": (6 + mask.sum(1)).tolist()}
-    )
-    config = Config(clip_ratio=0.2, clip_ratio_c=3.0, loss_agg_mode="token-mean", use_kl_loss=True, kl_loss_type="low_var_kl",
-                    kl_loss_coef=0.001, entropy_coeff=0.0, policy_loss=Config(), global_batch_info={})  # fmt: skip
-    found = verl["process_validation_metrics"](
-        ["openai/gsm8k"] * P * G,
-        [str(row // G) for row in range(P * G)],
-        {"reward": batch.correct.flatten().tolist(), "acc": batch.correct.flatten().tolist()},
-    )
-    tested = {f"val-core/{source}/{name}/{kind}": value for source, names in found.items() for name, kinds in names.items()
-              for kind, value in kinds.items() if name == "acc" and kind.startswith(("mean@", "best@8"))}  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["VERL_FILE_LOGGER_ROOT"] = folder
-        log = verl["FileLogger"]("verl_examples", "gsm8k")
-        log.log(data=tested, step=0)
-        for step in (1, 2):
-            parts = Config(response_mask=mask, old_log_probs=old, advantages=advantages, ref_log_prob=ref, dp_size=1,
-                           batch_num_tokens=None, global_batch_size=None)  # fmt: skip
-            loss, told = verl["ppo_loss"](config, {"log_probs": old + (step - 1) * (new - old), "entropy": -old}, parts)
-            told |= {
-                "loss": [float(loss)],
-                "grad_norm": [0.5 / step],
-                "lr": [1e-6],
-                "perf/max_memory_allocated_gb": [1.0],
-            }
-            metrics = {"actor/entropy": float(verl["agg_loss"](-old, mask, "token-mean"))}
-            off = verl["compute_offpolicy_metrics"](old, ref, mask)
-            metrics |= {f"rollout_corr/{name}": float(value) for name, value in off.items()}
-            metrics |= verl["reduce_metrics"](verl["rename_dict"](told, "actor/"))
-            metrics |= (tested if step == 2 else {}) | {"training/global_step": step, "training/epoch": 0}
-            metrics |= verl["compute_data_metrics"](whole, use_critic=True)
-            timing = {"gen": 1.5, "update_actor": 0.5, "step": 2.0 + step}
-            metrics |= verl["compute_timing_metrics"](whole, timing)
-            log.log(data=metrics | verl["compute_throughout_metrics"](whole, timing, 1), step=step)
-        log.finish()
-        (HERE / "verl.jsonl").write_bytes(Path(log.filepath).read_bytes())
 
 
 ESTIMATORS = {
@@ -349,11 +259,7 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> A
         values = batch.values[chosen].flatten(0, 1)
         advantages, _ = verl["compute_gae_advantage_return"](scores, values, mask, fields["gamma"], fields["lam"])
     else:
-        more = (
-            {"norm_adv_by_std_in_grpo": fields["norm_adv_by_std_in_grpo"]}
-            if "norm_adv_by_std_in_grpo" in fields
-            else {}
-        )
+        more = {name: fields[name] for name in ("norm_adv_by_std_in_grpo",) if name in fields}
         estimate = verl[ESTIMATORS[fields["adv_estimator"]]]
         kinds = {
             "right": batch.correct[chosen].flatten().numpy(),
@@ -406,17 +312,17 @@ def in_dpo() -> dict[str, Any]:
             parameter.add_(0.01 * torch.randn_like(parameter))
     texts = [pair.chosen for pair in pairs], [pair.rejected for pair in pairs]
 
-    def logps(of: Any, responses: list[str]) -> Tensor:
-        ids, there = encode_prompts(of, [pair.prompt for pair in pairs])
-        tokens, mask = encode_responses(of, responses)
-        return response_logp(token_logp(response_logits(of, ids, there, tokens), tokens), mask).squeeze(1)
+    def logps(model: Any, responses: list[str]) -> Tensor:
+        ids, attention = encode_prompts(model, [pair.prompt for pair in pairs])
+        tokens, mask = encode_responses(model, responses)
+        return response_logp(token_logp(response_logits(model, ids, attention, tokens), tokens), mask).squeeze(1)
 
     def slope() -> Tensor:
         return torch.cat([p.grad.flatten().double() for p in policy.model.parameters()])
 
     with torch.no_grad():
-        references = [logps(start, each) for each in texts]
-    new = [logps(policy, each) for each in texts]
+        references = [logps(start, responses) for responses in texts]
+    new = [logps(policy, responses) for responses in texts]
     loss = DPO.loss(*new, *references).loss
     loss.backward()
     mine = slope()
@@ -440,22 +346,22 @@ def in_dpo() -> dict[str, Any]:
     return {"loss": float(theirs), "gradient": off, **{name: values.tolist() for name, values in named}}
 
 
-def asked() -> Iterator[tuple[PolicyGradient, Export, str, str, Answer]]:
+def answers() -> Iterator[tuple[PolicyGradient, Export, str, str, Answer]]:
     """Give an algorithm, its export, the way it was run, on which rewards (`frozen`), and what the library made of it."""
     batch = frozen()
     verl = verl_functions()
-    for algorithm in [*OF_GROUPS, *EPS, *KEPT, DUAL]:
+    for algorithm in [*WITH_GROUPS, *EPS, *ALL_GROUPS, DUAL]:
         export = to_trl(algorithm, SETTINGS)
         if not algorithm.asks_for("advantage", "sampler_logp"):
             yield algorithm, export, "exported", "", in_trl(algorithm, batch, GRPOTrainer)
-    for algorithm in map(in_one_rollout, OF_GROUPS):
+    for algorithm in map(in_one_rollout, WITH_GROUPS):
         theirs = in_trl(algorithm, batch, carried(GRPOTrainer, algorithm))
         yield algorithm, to_trl(algorithm, SETTINGS), "carried", "", theirs
     for algorithm in [*FAMILY, WHOLE]:
         theirs = in_verl(algorithm, batch, verl)
         if theirs is not None:
             yield algorithm, to_verl(algorithm, SETTINGS), "exported", "", theirs
-    (dupo,) = (algorithm for algorithm in KEPT if algorithm.name.startswith("DUPO"))
+    (dupo,) = (algorithm for algorithm in ALL_GROUPS if algorithm.name.startswith("DUPO"))
     for algorithm, which in ((PUNISHED, ""), (STRONG, ""), (dupo, BADLY_FORMED)):
         theirs = in_trl(algorithm, frozen(which), GRPOTrainer)
         yield algorithm, to_trl(algorithm, SETTINGS), "exported", which, theirs
@@ -467,7 +373,7 @@ def main() -> None:
     if not (HERE / "batch.safetensors").is_file():
         make_batch()
     rows, cases, gradients = [], [], {}
-    for place, (algorithm, export, way, which, theirs) in enumerate(asked()):
+    for place, (algorithm, export, way, which, theirs) in enumerate(answers()):
         apart = compared(ours(algorithm, frozen(which)), theirs)
         on = {"batch": which} if which else {}
         rows.append({"algorithm": to_json(algorithm), "to": export.to, "way": way, **on, **apart})
@@ -478,7 +384,7 @@ def main() -> None:
                 "to": export.to,
                 "way": way,
                 **on,
-                "fields": export.of_settings if way == "carried" else export.fields,
+                "fields": export.run_fields if way == "carried" else export.fields,
                 "loss": float(theirs[0]),
             }
         )
@@ -489,11 +395,10 @@ def main() -> None:
         print(f"{export.to:5} {way:9} {algorithm.name:24} loss {apart['loss']:.1e} gradient {apart['gradient']:.1e} "
               f"cosine {apart['cosine']:.6f} {eight}", flush=True)  # fmt: skip
     save_file(gradients, HERE / "gradients.safetensors")
-    verl_log(frozen())
     (HERE / "pairs.json").write_text(json.dumps(in_dpo()) + "\n")
     (HERE / "cases.json").write_text(f"[\n{_rows(cases)}\n]\n")
-    told = f'{{"how": {json.dumps(HOW, ensure_ascii=False)}, "rows": [\n{_rows(rows)}\n]}}\n'
-    (Path(rlviz.interop.__path__[0]) / "measured.json").write_text(told)
+    measured = f'{{"how": {json.dumps(HOW, ensure_ascii=False)}, "rows": [\n{_rows(rows)}\n]}}\n'
+    (Path(rlviz.interop.__path__[0]) / "measured.json").write_text(measured)
 
 
 def _rows(rows: list[dict[str, Any]]) -> str:

@@ -46,16 +46,16 @@ OTHER_VALUE = "the gradient"  # words of a row whose loss is another number with
 @pytest.mark.parametrize("place", range(len(CASES)), ids=[f"{c['to']}-{c['way']}-{c['name']}" for c in CASES])
 def test_what_is_called_exact_is_what_the_library_computes(place):
     """Frozen by TRL 1.16.0's trainer and verl 0.9.1's functions: exact slots and carried algorithms are equal to 1e-6."""
-    case, told = CASES[place], exporting.measurements()["rows"][place]
+    case, row = CASES[place], exporting.measurements()["rows"][place]
     algorithm = from_json(case["algorithm"])
     theirs = torch.tensor(case["loss"]), GRADIENTS[str(place)], GRADIENTS.get(f"{place} by entropy")
     apart = compared(ours(algorithm, frozen(case.get("batch", ""))), theirs)
     export = EXPORTS[case["to"]](algorithm, SETTINGS)
-    fields = export.of_settings if case["way"] == "carried" else export.fields
+    fields = export.run_fields if case["way"] == "carried" else export.fields
     assert fields == case["fields"], "changed: measure again"
     inexact = {line.slot for line in export.slots if line.fit != "exact" and not line.slot.startswith("settings")}
     inexact = set() if case["way"] == "carried" else inexact
-    assert (told["algorithm"], told["to"], told["way"]) == (case["algorithm"], case["to"], case["way"])
+    assert (row["algorithm"], row["to"], row["way"]) == (case["algorithm"], case["to"], case["way"])
     if not inexact:
         assert apart["gradient"] < 1e-6
         whys = [line.why for line in export.slots if line.slot in ("bounds", "surrogate")]
@@ -63,8 +63,8 @@ def test_what_is_called_exact_is_what_the_library_computes(place):
         assert (apart["loss"] < 1e-6) == same_value
     elif (case["to"], inexact) not in SAME_BATCH:
         assert max(apart["gradient"], apart["loss"]) > 1e-6  # a slot called less than exact is
-    assert apart["gradient"] == pytest.approx(told["gradient"], rel=0.05, abs=1e-7)
-    assert apart["loss"] == pytest.approx(told["loss"], rel=0.01, abs=1e-6)
+    assert apart["gradient"] == pytest.approx(row["gradient"], rel=0.05, abs=1e-7)
+    assert apart["loss"] == pytest.approx(row["loss"], rel=0.01, abs=1e-6)
 
 
 def measured_on(name, batch=None):
@@ -90,18 +90,18 @@ def test_what_a_line_says_was_measured_is_what_was_measured():
 def test_the_table_of_the_readme_is_what_was_measured():
     readme = (Path(exporting.__file__).parent / "README.md").read_text(encoding="utf-8")
     rows = [line.strip("| \n").split(" | ") for line in readme.splitlines() if line.startswith("| ")][1:]
-    told = {}
+    written = {}
     for name, *cells, _ in rows:
         for to, cell in zip(("trl", "verl"), cells, strict=True):
             number = re.search(r"\(([\d.e-]+)\)", cell)
-            told[name, to] = None if number is None else float(number[1])
-    exact = {}
+            written[name, to] = None if number is None else float(number[1])
+    measured = {}
     for algorithm in (*ALGORITHMS, *RELATIVES):
         for to, export in EXPORTS.items():
-            found = export(algorithm).measured
-            shown = found is not None and found.gradient > 1e-6 and export(algorithm).fit != "exact"
-            exact[algorithm.name, to] = float(f"{found.gradient:.1g}") if shown else None
-    assert told == {key: exact[key] for key in told} and len(told) > 50
+            exported = export(algorithm)
+            far = exported.measured is not None and exported.measured.gradient > 1e-6 and exported.fit != "exact"
+            measured[algorithm.name, to] = float(f"{exported.measured.gradient:.1g}") if far else None
+    assert written == {key: measured[key] for key in written} and len(written) > 50
 
 
 def test_groups_that_are_all_equal_are_said_to_have_no_advantages_only_where_no_shaping_tells_them_apart():
@@ -121,18 +121,19 @@ def test_dpo_is_what_trl_computes():
     assert case["gradient"] < 1e-6  # by the weights
 
 
-def test_every_algorithm_was_asked_of_both_libraries():
-    names = {(case["to"], case["way"]): set() for case in CASES}
+def test_every_algorithm_was_measured_in_both_libraries():
+    names = {}
     for case in CASES:
-        names[case["to"], case["way"]].add(case["name"])
-    members = [a for a in (*ALGORITHMS, *RELATIVES) if not isinstance(a, PreferenceOptimization)]
+        names.setdefault((case["to"], case["way"]), set()).add(case["name"])
     # what learns from a tool's tokens is refused by one, and is GRPO on a batch without them
-    members = [a for a in members if not a.learns_observations]
-    of_groups = [a for a in members if isinstance(a, GroupPolicyGradient)]
+    members = [
+        a for a in (*ALGORITHMS, *RELATIVES) if not isinstance(a, PreferenceOptimization) and not a.learns_observations
+    ]
+    groups = [a for a in members if isinstance(a, GroupPolicyGradient)]
     one_engine = [a for a in members if not a.asks_for("advantage", "sampler_logp")]  # there is but one in the batch
-    asks = "python -m tests.interop.measure asks TRL and verl, and writes cases.json; its docstring says what it needs"
-    assert names["trl", "carried"] == {a.name for a in of_groups}, asks
-    assert names["trl", "exported"] >= {a.name for a in of_groups if a in one_engine}
+    how = "python -m tests.interop.measure writes cases.json anew; its docstring says what it needs"
+    assert names["trl", "carried"] == {a.name for a in groups}, how
+    assert names["trl", "exported"] >= {a.name for a in groups if a in one_engine}
     estimated = {a.name for a in members if "algorithm.adv_estimator" in to_verl(a).fields}
     assert names["verl", "exported"] == estimated | {"TIS, whole responses"} and len(estimated) > 15
 
@@ -141,31 +142,17 @@ def test_every_algorithm_was_asked_of_both_libraries():
 def test_every_piece_of_rlviz_has_a_row(table):
     """A piece without a row would be taken for the reader's own."""
     rows = {kind for slot in table.values() for kind in slot if kind is not None}
-    words = {
-        "label",
-        "reason",
-        "says",
-        "whiten",
-        "all_equal",
-        "weighted_sum",
-        "is_clipped",
-        "PromptHistory",
-        "StraightThrough",
-    }
-    words |= {"standardized", "pass_at_k", "sequence_weight", "capped_weight", "sign_weighted"}
-    words |= {
-        "k1",
-        "k2",
-        "k3",
-        "k3_plus",
-        "AdaptivePenalty",
-        "ProportionalController",
-    }  # estimators, controllers fill no slot
+    no_pieces = set(
+        """label reason says whiten all_equal weighted_sum is_clipped PromptHistory StraightThrough standardized pass_at_k
+        sequence_weight capped_weight sign_weighted k1 k2 k3 k3_plus AdaptivePenalty ProportionalController""".split()
+    )
     modules = "ratios bounds surrogate advantages mismatch gae kl aggregation shaping selection".split()
     for module in (import_module(f"rlviz.pieces.{name}") for name in modules):
-        own = {n: p for n, p in vars(module).items() if getattr(p, "__module__", "") == module.__name__ and n[0] != "_"}
-        made = {n: p for n, p in own.items() if inspect.isfunction(p) or is_dataclass(p)}
-        assert {n for n, p in made.items() if p not in rows} <= words
+        defined = {
+            n: p for n, p in vars(module).items() if getattr(p, "__module__", "") == module.__name__ and n[0] != "_"
+        }
+        pieces = {n: p for n, p in defined.items() if inspect.isfunction(p) or is_dataclass(p)}
+        assert {n for n, p in pieces.items() if p not in rows} <= no_pieces
     assert set(table) == set(SLOTS)
 
 
@@ -182,6 +169,10 @@ def test_every_piece_of_rlviz_has_a_row(table):
         (find_algorithm("gmpo"), "verl", "actor_rollout_ref.actor.clip_ratio_high", pytest.approx(0.4)),  # e^.4 as a logarithm
         (find_algorithm("cispo"), "verl", "actor_rollout_ref.actor.clip_ratio_high", 4.0),  # a width from 1
         (find_algorithm("cispo"), "trl", "epsilon_high", 5.0),  # the limit itself
+        (replace(GRPO, bounds=UpperBound(3.5)), "trl", "epsilon", 1.0),  # 1 − epsilon … 1 + epsilon_high
+        (replace(GRPO, bounds=UpperBound(3.5)), "trl", "epsilon_high", 2.5),
+        (PPO, "verl", "critic.optim.lr", 1e-5),  # without settings: of large models
+        (DPO, "trl", "learning_rate", 1e-6),
         (find_algorithm("reinforce++"), "verl", "algorithm.kl_ctrl.kl_coef", 0.01),
     ],
 )  # fmt: skip
@@ -199,14 +190,6 @@ def test_how_much_the_eps_of_trl_takes_off_is_computed(size):
     assert line.fit == "approximate" and f" {most:.2%} smaller" in line.why
 
 
-def test_limits_of_trl_are_widths_about_1_but_of_cispo():
-    """TRL clips the ratio to 1 − epsilon … 1 + epsilon_high, and under cispo to epsilon_high itself."""
-    fields = to_trl(replace(GRPO, bounds=UpperBound(3.5))).fields
-    assert (1 - fields["epsilon"], 1 + fields["epsilon_high"]) == (0.0, 3.5)
-    fields = to_trl(replace(GRPO, bounds=UpperBound(3.5), surrogate=clipped_weight)).fields
-    assert fields["epsilon_high"] == 3.5 and "epsilon" not in fields
-
-
 @pytest.mark.parametrize(("c", "fit"), [(1.1, "inexpressible"), (1.5, "inexpressible"), (1.6, "exact")])
 def test_trl_s_delta_is_a_dual_clip_only_above_the_upper_limit(c, fit):
     """TRL cuts every ratio at delta before it takes the minimum: one of a good token, too, where that is no higher."""
@@ -215,50 +198,55 @@ def test_trl_s_delta_is_a_dual_clip_only_above_the_upper_limit(c, fit):
     assert line.fit == fit and line.fields == ({"delta": c} if fit == "exact" else {})
 
 
-def test_the_mean_over_accumulated_parts_and_minibatches():
-    whole = TrainSettings(num_prompts=8, group_size=4)
-    halves = TrainSettings(num_prompts=8, group_size=4, minibatches=2, updates_per_rollout=2)
-    fields = to_trl(DAPO, whole, accumulation=4).fields
+WHOLE = TrainSettings(num_prompts=8, group_size=4)
+HALVES = replace(WHOLE, minibatches=2, updates_per_rollout=2)
+GATE = replace(GRPO, surrogate=SoftGate(), aggregate=DAPO.aggregate)
+WEIGHT = replace(GRPO, surrogate=clipped_weight, bounds=UpperBound(5.0))
+TOKENS = replace(WEIGHT, aggregate=DAPO.aggregate)
+SMOOTHED = replace(DPO, pair_loss=SigmoidPreference(label_smoothing=0.1))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "accumulation", "slot", "fit", "why"),
+    [
+        (DAPO, WHOLE, 4, "aggregate", "exact", "divides by the tokens of the whole update"),
+        (DAPO, HALVES, 1, "aggregate", "exact", "TRL's dapo would divide by the rollout's tokens / 2"),
+        (DAPO, HALVES, 2, "aggregate", "approximate", "dapo divides by .* / 2, .* bnpo is exact without accumulation"),
+        (TOKENS, WHOLE, 1, "aggregate", "exact", "divides by the tokens of the whole update"),
+        (TOKENS, HALVES, 1, "aggregate", "approximate", "cispo divides by the rollout's tokens / 2, .* share$"),
+        (GATE, WHOLE, 1, "aggregate", "inexpressible", "sapo takes the mean of responses"),
+        (WEIGHT, WHOLE, 1, "aggregate", "inexpressible", "cispo takes the mean over tokens"),
+        (replace(GRPO, surrogate=clipped_weight), WHOLE, 1, "bounds", "inexpressible", "no lower limit"),
+        (SMOOTHED, None, 1, "pair loss", "inexpressible", "ignores label_smoothing"),
+        (PPO, None, 1, "advantage", "inexpressible", "no critic"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_how_a_slot_fits_in_trl(algorithm, settings, accumulation, slot, fit, why):
+    line = to_trl(algorithm, settings, accumulation=accumulation).at(slot)
+    assert line.fit == fit and re.search(why, line.why), line
+
+
+def test_sizes_of_accumulated_parts_and_of_pairs():
+    fields = to_trl(DAPO, WHOLE, accumulation=4).fields
     sizes = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
     assert [fields[name] for name in sizes] == [8, 4, 4] and fields["loss_type"] == "dapo"
-    assert to_trl(DAPO, halves).fields["loss_type"] == "bnpo"
-    tokens = DAPO.aggregate
-    gate, weight = replace(GRPO, surrogate=SoftGate()), replace(GRPO, surrogate=clipped_weight, bounds=UpperBound(5.0))
-    for algorithm, settings, accumulation, fit, why in (
-        (DAPO, whole, 4, "exact", "divides by the tokens of the whole update"),
-        (DAPO, halves, 1, "exact", "TRL's dapo would divide by the rollout's tokens / 2"),
-        (
-            DAPO,
-            halves,
-            2,
-            "approximate",
-            "dapo divides by the rollout's tokens / 2, .* bnpo is exact without accumulation",
-        ),
-        (replace(weight, aggregate=tokens), whole, 1, "exact", "divides by the tokens of the whole update"),
-        (
-            replace(weight, aggregate=tokens),
-            halves,
-            1,
-            "approximate",
-            "cispo divides by the rollout's tokens / 2, .* share$",
-        ),
-        (replace(gate, aggregate=tokens), whole, 1, "inexpressible", "sapo takes the mean of responses"),
-        (weight, whole, 1, "inexpressible", "cispo takes the mean over tokens"),
-    ):
-        line = to_trl(algorithm, settings, accumulation=accumulation).at("aggregate")
-        assert line.fit == fit and re.search(why, line.why), (algorithm.name, line)
-    no_lower_limit = to_trl(replace(GRPO, surrogate=clipped_weight)).at("bounds")
-    assert no_lower_limit.fit == "inexpressible" and "no lower limit" in no_lower_limit.why
-
-
-def test_pairs_and_critics():
-    told = to_trl(DPO, PairSettings(batch_size=32), accumulation=2)
-    assert (told.kind, told.at("pair loss").fit) == ("DPOConfig", "exact")
-    assert told.fields["per_device_train_batch_size"] == 16
-    smoothed = to_trl(replace(DPO, pair_loss=SigmoidPreference(label_smoothing=0.1)))
-    assert "ignores label_smoothing" in smoothed.at("pair loss").why and smoothed.fit == "inexpressible"
+    assert to_trl(DAPO, HALVES).fields["loss_type"] == "bnpo"
+    pairs = to_trl(DPO, PairSettings(batch_size=32), accumulation=2)
+    assert pairs.kind == "DPOConfig" and pairs.at("pair loss").fit == "exact"
+    assert pairs.fields["per_device_train_batch_size"] == 16
     assert to_verl(DPO).fit == "inexpressible" and to_verl(PPO).at("advantage").fit == "exact"
-    assert to_trl(PPO).at("advantage").fit == "inexpressible"
+    tokens = to_verl(replace(find_algorithm("gmpo"), aggregate=DAPO.aggregate)).at("aggregate")
+    assert tokens.fit == "inexpressible" and "geo_mean takes the mean of responses" in tokens.why
+
+
+@pytest.mark.parametrize(("export", "name"), [(to_trl, "learning_rate"), (to_verl, "actor_rollout_ref.actor.optim.lr")])
+def test_the_learning_rate_is_that_of_a_large_model_unless_a_run_had_another(export, name):
+    large, small = export(DAPO), export(DAPO, TrainSettings())
+    assert large.fields[name] == 1e-6 and "models of billions" in large.at("settings: optimizer").why
+    assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
+    between = export(DAPO, TrainSettings(lr=1e-4))
+    assert "small models or LoRA" in between.at("settings: optimizer").why  # from 1e-4 on
 
 
 @pytest.mark.parametrize(
@@ -285,8 +273,8 @@ def test_scripts_are_python_and_yaml_is_nested(algorithm):
         for name, value in export.fields.items():
             assert reduce(getitem, name.split("."), tree) == value, name
         assert tree["defaults"] == ["ppo_trainer", "_self_"]
-        told = any(line.startswith("# NOT the same algorithm") for line in lines)
-        assert told == (to_verl(algorithm).fit == "inexpressible")
+        is_named = any(line.startswith("# NOT the same algorithm") for line in lines)
+        assert is_named == (to_verl(algorithm).fit == "inexpressible")
 
 
 def test_what_verl_must_be_told_before_it_starts():
@@ -325,10 +313,10 @@ def test_another_version_is_said(monkeypatch):
 
 def test_the_command(rlviz, tmp_path):
     parameters = ("--set", "max_length=100", "--set", "cache=20")
-    told = json.loads(rlviz("export", "dapo", "--to", "trl", *parameters, "--format", "json").output)
-    assert told["fields"]["max_completion_length"] == 100
-    assert told["rewards"] == ["get_soft_overlong_punishment(100, 20)"]
-    assert {"slot", "piece", "fit", "why"} == set(told["slots"][0]) and told["measured"] is None
+    answer = json.loads(rlviz("export", "dapo", "--to", "trl", *parameters, "--lr", "3e-4", "--format", "json").output)
+    assert answer["fields"]["max_completion_length"] == 100 and answer["fields"]["learning_rate"] == 3e-4
+    assert answer["rewards"] == ["get_soft_overlong_punishment(100, 20)"]
+    assert {"slot", "piece", "fit", "why"} == set(answer["slots"][0]) and answer["measured"] is None
     assert rlviz("export", "grpo", "--to", "verl", "--out", tmp_path / "g.yaml", "--strict").exit_code == 0
     assert "kl_loss_coef: 0.04" in (tmp_path / "g.yaml").read_text()
     assert "0.0e" not in rlviz("export", "grpo", "--to", "trl", "--beta", "0").output
@@ -358,10 +346,10 @@ def test_refusals_in_a_sentence(rlviz, arguments, words):
 
 
 def test_a_run_with_a_piece_of_one_s_own(rlviz, tmp_path):
-    own = replace(DR_GRPO, name="Own", bounds=own_bounds)
+    algorithm = replace(DR_GRPO, name="Own", bounds=own_bounds)
     settings = TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0)
-    list(train("chain", own, settings, out=tmp_path / "run"))
-    assert RunFolder.open(tmp_path / "run").config["algorithm"] == to_json(own)
+    list(train("chain", algorithm, settings, out=tmp_path / "run"))
+    assert RunFolder.open(tmp_path / "run").config["algorithm"] == to_json(algorithm)
     for to, arguments in (("trl", []), ("verl", ["--strict"])):
         result = rlviz("export", tmp_path / "run", "--to", to, "--format", "json", *arguments)
         slots = {line["slot"]: line for line in json.loads(result.stdout)["slots"]}

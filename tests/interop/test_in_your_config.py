@@ -56,10 +56,9 @@ def test_names_and_defaults_are_trls(trl):
 
 def test_log_columns_are_trls(trl):
     source = inspect.getsource(trl.GRPOTrainer) + inspect.getsource(trl.DPOTrainer)
-    of_trl = [row[-1].split("verl ")[0] for row in TRL_IS_THIRD if row[-1].startswith("TRL")]
-    told = [name for part in of_trl for name in re.findall(r"`([\w/]+)`", part)]
-    assert len(told) > 15
-    assert [name for name in told if f'"{name}"' not in source] == []
+    parts = [row[-1].split("verl ")[0] for row in TRL_IS_THIRD if row[-1].startswith("TRL")]
+    named = [name for part in parts for name in re.findall(r"`([\w/]+)`", part)]
+    assert len(named) > 15 and [name for name in named if f'"{name}"' not in source] == []
 
 
 def test_symptoms_name_fields_of_trl(trl):
@@ -68,9 +67,9 @@ def test_symptoms_name_fields_of_trl(trl):
     parts = [
         part.partition("verl")[0].partition("rlviz")[0] for part in re.findall(r"Fields:\*\* TRL (.*?)\n- ", text, re.S)
     ]
-    told = [name for part in parts for name in re.findall(r"`([a-z_0-9]+)", part)]
+    named = [name for part in parts for name in re.findall(r"`([a-z_0-9]+)", part)]
     values = {"dr_grpo", "dapo", "bnpo"}  # of loss_type
-    assert len(told) > 40 and {name for name in told if name not in known | values} == set()
+    assert len(named) > 40 and {name for name in named if name not in known | values} == set()
 
 
 def test_each_name_of_four_other_frameworks_has_the_file_in_which_it_was_read():

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import suppress
 
 import pytest
 
-from rlviz import DAPO, DPO, PPO, TrainSettings
-from rlviz.interop import explain_config, to_trl, to_verl
+from rlviz.interop import explain_config
 from rlviz.interop.configs import VERL, read_config
 
 A, R, N = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "data.train_batch_size"
@@ -40,6 +40,7 @@ STRANGERS = {
     "ROLL  ": "seed: 1\nppo_epochs: 1\ninit_kl_coef: 0.0\nadv_estimator: step_reinforce\nactor_train:\n  training_args:\n    learning_rate: 1e-6\n"
     "reward_normalization:\n  method: mean\ntrain_env_manager:\n  group_size: 1\n",
     "OpenRLHF   ": "pretrain: m\ninit_kl_coef: 0.01\nmicro_rollout_batch_size: 8\nn_samples_per_prompt: 4\n",
+    "OpenRLHF    ": "init_kl_coef: 0.01\nbeta: 0.1\n",  # ROLL has it, too: of several the first
     "ROLL ": "exp_name: x\nrollout_batch_size: 64\nactor_train:\n  model_args: {}\nactor_infer:\n  a: 1\n",
     "prime-rl": '[orchestrator]\nbatch_size = 128\n[orchestrator.train.sampling]\nmax_completion_tokens = 2048\n',
     "open-instruct": "python mason.py --gpus 8 -- source x.sh \\&\\& python open_instruct/grpo_fast.py --beta 0.0 --num_mini_batches 1",
@@ -84,7 +85,7 @@ def test_a_stranger_s_file_is_named_and_not_read(whose):
 @pytest.mark.parametrize(
     "text", ["a: 1\nb: 2", "foo.bar=1 foo.baz=2", "server: x\nbeta: 0.1\n" + "".join(f"own_{i}: 1\n" for i in range(9))]
 )
-def test_what_nothing_recognises_is_said_with_what_is_read(text):
+def test_what_nothing_recognises_is_named_with_what_is_read(text):
     with pytest.raises(ValueError, match=r"nothing in it says whose it is.*GRPOConfig.*verl.*--kind"):
         explain_config(text)
 
@@ -100,15 +101,19 @@ BUILT_ON = {
 
 @pytest.mark.parametrize("whose", BUILT_ON)
 def test_what_builds_on_a_library_is_read_and_named(whose):
-    told = explain_config(BUILT_ON[whose])
-    assert whose in told.summary and told.name == "GRPO"
+    explanation = explain_config(BUILT_ON[whose])
+    assert whose in explanation.summary and explanation.name == "GRPO"
 
 
-def test_a_trainer_that_is_not_trl_s_is_named():
-    text = "from trl import GRPOConfig, GRPOTrainer\nclass Mine(GRPOTrainer): pass\nMine(args=GRPOConfig(beta=.1, num_generations=8))"
-    assert any("Mine" in note for note in read_config(text).notes)
-    text = "from trl import GRPOConfig\nfrom trl.experimental.gmpo import GMPOTrainer\nGMPOTrainer(args=GRPOConfig(beta=.1))"
-    assert any("GMPOTrainer" in note for note in read_config(text).notes)
+@pytest.mark.parametrize(
+    ("text", "trainer"),
+    [
+        ("class Mine(GRPOTrainer): pass\nMine(args=GRPOConfig(beta=.1, num_generations=8))", "Mine"),
+        ("from trl.experimental.gmpo import GMPOTrainer\nGMPOTrainer(args=GRPOConfig(beta=.1))", "GMPOTrainer"),
+    ],
+)
+def test_a_trainer_that_is_not_trl_s_is_named(text, trainer):
+    assert any(trainer in note for note in read_config(f"from trl import GRPOConfig, GRPOTrainer\n{text}").notes)
 
 
 # bash → what the command that it starts is given, of verl
@@ -132,6 +137,11 @@ BASH = {
     "a variable of its environment": (f"X=1 {VERL_RUN} {N}=64", {N: 64}),
     "an assignment after use": (f"n=64\n{VERL_RUN} {N}=$n\nn=2", {N: 64}),
     "line ends of Windows": (f"n=64\r\n{VERL_RUN} \\\r\n  {N}=$n\r\n", {N: 64}),
+    "an array of lines": (f'n=32\nA=({R}n=4\n {N}=$((n * 2)))\nREST="algorithm.gamma=1 \\\n algorithm.lam=1"\n{VERL_RUN} "${{A[@]}}" $REST\n',
+        {R + "n": 4, N: 64, "algorithm.gamma": 1, "algorithm.lam": 1}),
+    "quoted words": (f'ADV=1; export M=64\n# {N}=9\n{VERL_RUN} {N}="${{M}}" \'{R}n=\'$ADV $@', {N: 64, R + "n": 1}),
+    "overrides alone": (f'{N}=64\n{R}n=4\nalgorithm.adv_estimator="grpo"', {N: 64, R + "n": 4}),
+    "YAML": ("defaults: [ppo_trainer, _self_]\ndata:\n  train_batch_size: 64\nalgorithm: {adv_estimator: grpo}", {N: 64}),
     "tests and loops": (f"if [[ -z $n && $# -lt 1 ]]; then n=64; fi\nfor i in 1; do {VERL_RUN} {N}=$n {R}n=$i; done", {N: 64, R + "n": 1}),
 }  # fmt: skip
 
@@ -139,77 +149,111 @@ BASH = {
 @pytest.mark.parametrize("what", BASH)
 def test_bash_as_bash_reads_it(what):
     script, options = BASH[what]
-    found = read_config(script)
-    assert (found.kind, dict(found.given)) == (VERL, {"algorithm.adv_estimator": "grpo", **options})
-    assert found.unread == {}
+    config = read_config(script)
+    assert (config.kind, dict(config.values)) == (VERL, {"algorithm.adv_estimator": "grpo", **options})
+    assert config.unread == {}
 
 
 def test_what_bash_would_not_pass_is_named():
     for text in (BASH["a comment ends the command"][0], BASH["a blank after the backslash"][0]):
         assert any("line" in note and "ends the command" in note for note in read_config(text).notes)
     below = f"{VERL_RUN} \\\n  {N}=64 \\\n#  {R}n=4 \\\n#  {R}name=vllm\n"
-    assert any(
-        note.startswith("line 3: ") and "does not pass anything below" in note for note in read_config(below).notes
-    )
+    (note,) = read_config(below).notes
+    assert note.startswith("line 3: ") and "does not pass anything below" in note
     assert any(f"{R}n is 1, its default" in what for what, _ in explain_config(below).beyond)
     array = f"A=(\n {N}=64 \\\n # {R}n=4\n)\n{VERL_RUN} ${{A[@]}}\n"
     assert read_config(array).notes == () == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes
 
 
 @pytest.mark.parametrize("value", ["$(nproc)", "`nproc`", "$X", "${X%8}", "$((X * 2))", "$1", "${A[3]}", "${!X}"])
-def test_what_cannot_be_resolved_is_named_and_never_guessed(value):
-    found = read_config(f"{VERL_RUN} {N}={value}\n")
-    assert N not in found.given and found.unread == {N: value}
-    through = read_config(f"n={value}\n{VERL_RUN} {N}=${{n:-8}}\n")  # not known to be empty
-    assert N not in through.given and through.unread == {N: value}
+@pytest.mark.parametrize(
+    "script", ["{run} {name}={value}", "n={value}\n{run} {name}=${{n:-8}}"]
+)  # not known to be empty
+def test_what_cannot_be_resolved_is_named_and_never_guessed(script, value):
+    config = read_config(script.format(run=VERL_RUN, name=N, value=value))
+    assert N not in config.values and config.unread == {N: value}
 
 
-def test_what_an_if_decides_is_named():
+def test_what_a_condition_or_an_order_decides_is_named():
     script = f"if [ $X = 1 ]; then n=64; else n=32; fi\n{VERL_RUN} {N}=$n"
     assert any("n" in note.split() and "64" in note and "32" in note for note in read_config(script).notes)
+    script = f"n=16\n[ -z $X ] && n=64\n{VERL_RUN} {N}=$n"
+    assert any("16" in note and "64" in note for note in read_config(script).notes)
     assert read_config(f"n=64\nn=32\n{VERL_RUN} {N}=$n").notes == ()  # one after the other: nothing is open
+    config = read_config(
+        "python x.py --beta .1 --num_generations 4\npython x.py --beta .2 --num_generations 8 --epsilon .3"
+    )
+    assert config.values == {"beta": 0.1, "num_generations": 4}
+    assert "2 commands may train: this is the first, of line 1" in config.notes[0]
+    config = read_config(f"{A}clip_ratio_c=2 {A}clip_ratio_c=4")
+    assert config.values == {A + "clip_ratio_c": 4} and "the last was taken" in config.notes[0]
 
 
-# a command or a file of TRL → what is set
+BOTH = {"beta": 0.1, "num_generations": 8}
+IMPORT = "from trl import GRPOConfig\n"
+# what a file of TRL is called, its text, and what it sets
 TRL_FILES = {
-    "several values": ("trl grpo --reward_weights 1.0 0.2 --reward_funcs a b --beta 0.001", {"reward_weights": [1.0, 0.2], "beta": 0.001}),
-    "one value of a list": ("trl grpo --beta 0.1 --reward_weights 1.0", {"reward_weights": [1.0], "beta": 0.1}),
-    "a docstring with an apostrophe": ('"""\nTRL\'s way.\n\naccelerate launch t.py \\\n  --num_generations 32 \\\n  --beta 0.04\n\n'
-        'That\'s all: use --beta with care.\n"""\nfrom trl import GRPOConfig, TrlParser\nTrlParser((GRPOConfig,))', {"num_generations": 32, "beta": 0.04}),
-    "options of the launcher": ("accelerate launch --num_processes 8 --mixed_precision bf16 t.py --num_generations 8 --beta .1",
-        {"num_generations": 8, "beta": 0.1}),
-    "an alias": ("from trl import GRPOConfig as C\nC(beta=0.1, num_generations=8)", {"num_generations": 8, "beta": 0.1}),
-    "a command in prose": ("# How to train\n\nDon't forget vLLM:\n\n```bash\ntrl grpo --beta 0.1 \\\n  --num_generations 8\n```\nthat's it", {"beta": 0.1, "num_generations": 8}),
-    "a dictionary of the file": ("N = 2\nC = dict(beta=0.1)\nfrom trl import GRPOConfig\nGRPOConfig(num_generations=N * 4, **C)",
-        {"num_generations": 8, "beta": 0.1}),
-    "a constant": ("BETA = 0.1\nN = 4 * 2\nfrom trl import GRPOConfig\nGRPOConfig(beta=BETA, num_generations=N)", {"num_generations": 8, "beta": 0.1}),
+    "YAML": ("x.yaml", "beta: 1e-1\nnum_generations: 8\n", BOTH),
+    "JSON": ("x.json", '{"beta": 0.1, "num_generations": 8}', BOTH),
+    "a call": ("", "GRPOConfig(beta=1 / 10, num_generations=2 * 4)", BOTH),
+    "an attribute": ("", "import trl\nargs = trl.GRPOConfig(\n  beta=.1,\n  num_generations=8)", BOTH),
+    "a command": ("", "trl grpo --beta .1 \\\n  --num-generations=8", BOTH),
+    "a docstring": ("x.py", '"""\nx.py --beta .1 --num_generations 8\n"""', BOTH),
+    "several values": ("", "trl grpo --reward_weights 1.0 0.2 --reward_funcs a b --beta 0.1", {"reward_weights": [1.0, 0.2], "beta": 0.1}),
+    "one value of a list": ("", "trl grpo --beta 0.1 --reward_weights 1.0", {"reward_weights": [1.0], "beta": 0.1}),
+    "one loss of pairs": ("", "DPOConfig(beta=0.1, loss_type='ipo')", {"beta": 0.1, "loss_type": ["ipo"]}),
+    "one loss of groups": ("", "GRPOConfig(beta=0.1, loss_type='dapo')", {"beta": 0.1, "loss_type": "dapo"}),
+    "a docstring with an apostrophe": ("", '"""\nTRL\'s way.\n\naccelerate launch t.py \\\n  --num_generations 8 \\\n  --beta 0.1\n\n'
+        'That\'s all: use --beta with care.\n"""\nfrom trl import GRPOConfig, TrlParser\nTrlParser((GRPOConfig,))', BOTH),
+    "options of the launcher": ("", "accelerate launch --num_processes 8 --mixed_precision bf16 t.py --num_generations 8 --beta .1", BOTH),
+    "an alias": ("", "from trl import GRPOConfig as C\nC(beta=0.1, num_generations=8)", BOTH),
+    "a command in prose": ("", "# How to train\n\nDon't forget vLLM:\n\n```bash\ntrl grpo --beta 0.1 \\\n  --num_generations 8\n```\nthat's it", BOTH),
+    "a dictionary of the file": ("", f"N = 2\nC = dict(beta=0.1)\n{IMPORT}GRPOConfig(num_generations=N * 4, **C)", BOTH),
+    "a constant": ("", f"BETA = 0.1\nN = 4 * 2\n{IMPORT}GRPOConfig(beta=BETA, num_generations=N)", BOTH),
+    "a notebook": ("x.ipynb", json.dumps({"cells": [
+        {"cell_type": "markdown", "source": ["beta"]}, {"cell_type": "code", "source": None}, {"cell_type": "code", "source": 7},
+        {"cell_type": "code"}, {"cell_type": "code", "source": ["!pip install trl\n", "GRPOConfig(beta=.1, num_generations=8)"]},
+    ]}), BOTH),
+    "a notebook's command": ("x.ipynb", json.dumps({"cells": [
+        {"cell_type": "code", "source": "!accelerate launch t.py --beta 0.1 \\\n  --num_generations 8\nprint(1)"}]}), BOTH),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", TRL_FILES)
-def test_files_of_trl(what):
-    text, options = TRL_FILES[what]
-    found = read_config(text)
-    assert (found.kind, dict(found.given), found.unread) == ("GRPOConfig", options, {})
+def test_files_of_trl(what, tmp_path):
+    name, text, options = TRL_FILES[what]
+    if name:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    config = read_config(tmp_path / name if name else text)
+    kind = "DPOConfig" if "DPOConfig" in text else "GRPOConfig"
+    assert (config.kind, dict(config.values), config.unread) == (kind, options, {})
 
 
-def test_a_notebook_starts_its_command(tmp_path):
-    cells = [
-        {"cell_type": "code", "source": None},
-        {"cell_type": "code", "source": "!accelerate launch t.py --beta 0.1 \\\n  --num_generations 8\nprint(1)"},
-    ]
-    (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
-    assert dict(read_config(tmp_path / "x.ipynb").given) == {"beta": 0.1, "num_generations": 8}
+def test_nothing_in_a_configuration_is_run(tmp_path):
+    trap = tmp_path / "trap"
+    write = f"open({str(trap)!r}, 'w').close()"
+    explanation = explain_config(
+        f"GRPOConfig(beta=__import__('os').getpid(), epsilon=(lambda: {write})(), num_generations=8)"
+    )
+    config = explanation.config
+    assert set(config.unread) == {"beta", "epsilon"} and config.values == {"num_generations": 8}
+    assert "beta = __import__('os').getpid()" in str(explanation)
+    for text in (
+        f"beta: !!python/object/apply:builtins.eval ['{write}']",
+        f"a.b=$(touch {trap}) {A}clip_ratio=`touch {trap}`",
+    ):
+        with suppress(ValueError):
+            explain_config(text)
+    assert not trap.exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "words"),
     [
         ("trl grpo --beta high --num_generations 8", "beta must be a number; got 'high'"),
         ("num_generations: 8\nbeta: [1]", r"beta must be a number; got \[1\]"),
         ("num_generations: 8\nbeta: 0.1\nuse_vllm: [1]", r"use_vllm must be true or false; got \[1\]"),
         ("num_generations: 8\ntop_k: many", "top_k"),
-        ("num_generations: 8\nreward_weights: 3", None),
         ("num_generations: 8\ndelta: big", "delta"),
         ("num_generations: 8\nepsilon_high: high", "epsilon_high"),
         (f"{VERL_RUN} {A}optim.lr=fast", f"{A}optim.lr must be a number; got 'fast'"),
@@ -217,13 +261,14 @@ def test_a_notebook_starts_its_command(tmp_path):
         (f"{VERL_RUN} algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=x", "rollout_is_threshold"),
         (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
         (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
+        ("num_generations: 8\nreward_weights: 3", None),
     ],
 )  # fmt: skip
-def test_a_value_of_another_type_is_named_by_its_option(text, says):
-    if says is None:
+def test_a_value_of_another_type_is_named_by_its_option(text, words):
+    if words is None:
         assert explain_config(text).name
         return
-    with pytest.raises(ValueError, match=says) as refusal:
+    with pytest.raises(ValueError, match=words) as refusal:
         explain_config(text)
     assert "an option of the" not in str(refusal.value)
 
@@ -257,7 +302,7 @@ HUGE = {
     "deep calls in Python": "GRPOConfig(num_generations=8, beta=" + "f(" * 150 + "1" + ")" * 150 + ")",
     "a value of many lists": f"{VERL_RUN} {N}=" + "[" * DEEP,
 }  # fmt: skip
-OF_PYTHON = (
+PYTHONS_WORDS = (
     "substring not found", "could not convert", "recursion", "invalid literal", "not supported", "object is not",
     "unpack", "out of range", "NoneType", "traceback", "exceeds the limit", "maximum",
 )  # fmt: skip
@@ -271,7 +316,7 @@ def test_large_and_deep_files_take_bounded_time_and_end_in_our_words(what):
     except ValueError as error:
         words = str(error)
     assert time.process_time() - begun < 5  # 900 kB took 27 before
-    assert not any(sentence in words for sentence in OF_PYTHON), words[:300]
+    assert not any(sentence in words for sentence in PYTHONS_WORDS), words[:300]
 
 
 def test_a_script_of_fully_asynchronous_training_is_read():
@@ -279,33 +324,33 @@ def test_a_script_of_fully_asynchronous_training_is_read():
     data.gen_batch_size=1 data.max_response_length=8192 {A}ppo_mini_batch_size=32 {A}use_dynamic_bsz=True \\
     {A}clip_ratio_low=0.2 {A}clip_ratio_high=0.28 {R}name=vllm {R}n=16 async_training.staleness_threshold=0.5 \\
     async_training.trigger_parameter_sync_step=4 async_training.require_batches=4"""
-    told = explain_config(text)
+    explanation = explain_config(text)
     step = text.replace("experimental.fully_async_policy.fully_async_main", "trainer.main_ppo").replace(
         f"{N}=0", f"{N}=128"
     )
-    step = (
+    plain = explain_config(
         re.sub(r"async_training\S+", "", step) + " algorithm.rollout_correction.bypass_mode=true"
     )  # its default there
-    assert (told.slots, told.name) == (explain_config(step).slots, explain_config(step).name)
-    assert told.batch.refused == () and not told.batch.on_policy
-    assert (told.batch.prompts, told.batch.group, told.batch.parts) == (128, 16, 4)
-    assert "asynchronous" in told.batch.words and "2,048 responses" in told.batch.words
+    assert (explanation.slots, explanation.name) == (plain.slots, plain.name)
+    batch = explanation.batch
+    assert batch.refused == () and not batch.on_policy and (batch.prompts, batch.group, batch.parts) == (128, 16, 4)
     # 4 × 32 prompts, 4 times, are a window; half as many may be sampled ahead: max_required_samples of its rollouter
-    assert "256 prompts" in told.batch.words and "up to 1 version before" in told.batch.words
-    assert not any("async_training" in name for name in told.config.unknown)
+    for words in ("asynchronous", "2,048 responses", "256 prompts", "up to 1 version before"):
+        assert words in batch.words
+    assert not any("async_training" in name for name in explanation.config.unknown)
 
 
 def test_what_is_chosen_within_a_micro_batch_is_said():
     base = f"{VERL_RUN} {N}=256 {A}ppo_mini_batch_size=32 {R}name=vllm {R}n=8 trainer.n_gpus_per_node=8"
     cov = f"{base} {A}policy_loss.loss_mode=kl_cov"
     for size, words in ((1, "noise"), (8, "micro-batch of 8 responses")):
-        told = explain_config(f"{cov} {A}ppo_micro_batch_size_per_gpu={size}")
-        assert told.name == "KL-Cov" and "as in its paper" not in told.summary
-        assert any(words in why for _, why in told.beyond)
-    told = explain_config(f"{cov} {A}use_dynamic_bsz=True")
-    assert any("as many responses as" in why and "16,384 tokens" in why for _, why in told.beyond)
-    told = explain_config(f"{base} {A}policy_loss.loss_mode=clip_cov {A}ppo_micro_batch_size_per_gpu=1")
-    assert any("no token" in why for _, why in told.beyond)
+        explanation = explain_config(f"{cov} {A}ppo_micro_batch_size_per_gpu={size}")
+        assert explanation.name == "KL-Cov" and "as in its paper" not in explanation.summary
+        assert any(words in why for _, why in explanation.beyond)
+    explanation = explain_config(f"{cov} {A}use_dynamic_bsz=True")
+    assert any("as many responses as" in why and "16,384 tokens" in why for _, why in explanation.beyond)
+    explanation = explain_config(f"{base} {A}policy_loss.loss_mode=clip_cov {A}ppo_micro_batch_size_per_gpu=1")
+    assert any("no token" in why for _, why in explanation.beyond)
 
 
 def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
@@ -315,6 +360,8 @@ def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
     assert "stay at 0" in equal
     packed = explain_config(f"{base} {A}use_dynamic_bsz=True").first[0]  # the same tokens a micro-batch in both passes
     assert "stay at 0" in packed
+    apart = explain_config(f"{base} {R}log_prob_micro_batch_size_per_gpu=4 {R}log_prob_use_dynamic_bsz=True").first[0]
+    assert "stay at 0" not in apart  # one pass is packed by tokens, the other is not
 
 
 def test_sentences_are_computed_of_the_run():
@@ -328,16 +375,3 @@ def test_sentences_are_computed_of_the_run():
         "GRPOConfig(num_generations=8, loss_type='dapo', epsilon_high=0.28, max_completion_length=4096)"
     )
     assert "from 3277 to 4096 tokens" in next(line.paper for line in dapo.slots if line.slot == "shape")
-
-
-def test_an_export_without_a_learning_rate_has_that_of_a_large_model(rlviz):
-    for export, name in ((to_trl, "learning_rate"), (to_verl, f"{A}optim.lr")):
-        told = export(DAPO)
-        assert told.fields[name] == 1e-6 and "models of billions" in told.at("settings: optimizer").why
-        small = export(DAPO, TrainSettings())  # what a run of ours had stays, and is said
-        assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
-    assert to_verl(PPO).fields["critic.optim.lr"] == 1e-5 and to_trl(DPO).fields["learning_rate"] == 1e-6
-    result = rlviz("export", "dapo", "--to", "trl", "--set", "max_length=20480", "--format", "json")
-    assert json.loads(result.output)["fields"]["learning_rate"] == 1e-6
-    result = rlviz("export", "dapo", "--to", "trl", "--lr", "3e-4", "--format", "json")
-    assert json.loads(result.output)["fields"]["learning_rate"] == 3e-4

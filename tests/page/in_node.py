@@ -111,7 +111,7 @@ class _Torch:
 @contextmanager
 def same_chance(draws: Chance):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stepping, "some", draws.sample_indices)
+        patched.setattr(stepping, "sample_indices", draws.sample_indices)
         patched.setattr(sampling, "torch", _Torch(rand=draws.rand))
         patched.setattr(sampling, "_pick", draws.pick)
         patched.setattr(selection, "torch", _Torch(randint=draws.randint))
@@ -149,14 +149,14 @@ def library_steps(reports: Sequence[Mapping[str, Any]], draws: Chance, *, checkp
     reference = policy.frozen_copy()
     state = first_state(policy, OFFERED[first["algorithm"]], settings, len(task.train_prompts), reference)
     rollouts = []
-    learn = stepping.learn
+    run_updates = stepping.run_updates
 
     def watched(state, rollout, settings):
         rollouts.append(rollout)
-        return learn(state, rollout, settings)
+        return run_updates(state, rollout, settings)
 
     with same_chance(draws), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stepping, "learn", watched)
+        patched.setattr(stepping, "run_updates", watched)
         for number, report in enumerate(reports):
             draws.begin_step(number, report)
             fields = stepping.step(state, task, settings)

@@ -108,7 +108,7 @@ def test_a_log_of_pairs(tmp_path):
 
 
 def test_a_log_that_verl_wrote(tmp_path):
-    """By verl 0.9.1's own loss, metrics and FileLogger (tests/interop/measure.py: verl_log), on batch.safetensors."""
+    """By verl 0.9.1's own loss, metrics and FileLogger, on batch.safetensors."""
     run = import_run(HERE / "verl.jsonl", tmp_path / "run")
     batch, (first, second) = frozen(), run.rows
     assert first["reward"] == batch.correct.mean() and first["truncated"] == 1 / 64  # one fills its row

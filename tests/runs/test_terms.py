@@ -16,7 +16,7 @@ from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
 from rlviz.runs.formula import decimals_for, filled, gradient_in_words, shown
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
-from rlviz.training.records import first_informative_group, pushes
+from rlviz.training.records import first_informative_group, loss_and_pushes
 from rlviz.types import Batch, GroupRecord, ResponseRecord, TokenRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain
