@@ -143,7 +143,7 @@ def _asked(source: str) -> tuple[str, dict[str, Any]] | None:
 
 def _training(task: str, settings: dict[str, Any], root: str) -> Markup:
     """Return the run in the page that stands for a training panel: its task and settings, and its GRPO without a KL term."""
-    told = playground.given(task=task)
+    told = playground.page_payload(task=task)
     own = told["numbers"][GRPO.name]
     for name, value in {"beta": 0, **settings}.items():
         if name in own:

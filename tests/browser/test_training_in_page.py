@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rlviz.runs.in_page import opened, worker
+from rlviz.runs.in_page import opening_message, worker_script
 from tests.page.in_node import trained
 from tests.page.programs import needs_node
 
@@ -23,7 +23,7 @@ SECONDS = 120  # how long a slow machine may take
 
 def page_of(open_: dict[str, Any]) -> str:
     """Return a page that opens a worker, keeps its answers in `answers`, and sends messages by `ask`."""
-    told = [json.dumps(each).replace("</", "<\\/") for each in (worker(), open_)]
+    told = [json.dumps(each).replace("</", "<\\/") for each in (worker_script(), open_)]
     return f"""<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
     <script>
       const answers = [];
@@ -44,7 +44,7 @@ def opened_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> I
     asked: list[str] = []
 
     def open_it(*, kernels: bool = True) -> Page:
-        told = opened("chain")
+        told = opening_message("chain")
         if not kernels:
             del told["kernels"]
         file = folder / f"kernels-{kernels}.html"

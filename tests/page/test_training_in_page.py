@@ -28,7 +28,7 @@ from tests.page.in_node import (
     chance,
     chance_of_evaluations,
     library_steps,
-    opened,
+    opening_message,
     trained,
 )
 from tests.page.programs import needs_node
@@ -50,7 +50,9 @@ def test_every_group_algorithm_that_has_whole_rewards_and_no_teacher_is_offered(
     "name", ["GRPO", "DCPO", "KL-Cov"]
 )  # `test_every_algorithm_is_the_librarys` finds any other that is out of date
 def test_a_shipped_rule_is_the_algorithm_of_today(name):
-    assert programs()["rules"].get(name) == in_page.rule(OFFERED[name]), "python -m rlviz.runs.in_page traces it anew"
+    assert programs()["rules"].get(name) == in_page.trace_rule(OFFERED[name]), (
+        "python -m rlviz.runs.in_page traces it anew"
+    )
 
 
 def test_what_a_rule_computes_by_is_the_same_in_every_browser():
@@ -232,7 +234,9 @@ def test_twenty_steps_are_the_librarys(long_run):
 def two_steps():
     """Return the reports of two steps of every algorithm, all in one page."""
     starts = [{"do": "start", "settings": {"evaluate_every": 0, "algorithm": name}} for name in OFFERED]
-    _, *told = answers([opened("chain"), *(each for start in starts for each in (start, *[{"do": "step"}] * 2))])
+    _, *told = answers(
+        [opening_message("chain"), *(each for start in starts for each in (start, *[{"do": "step"}] * 2))]
+    )
     return {name: told[3 * place + 1 : 3 * place + 3] for place, name in enumerate(OFFERED)}
 
 
@@ -302,7 +306,7 @@ def test_two_algorithms_beside_each_other_begin_alike_and_part():
 
 def test_settings_change_while_it_runs_and_reset_begins_anew():
     step, set_ = {"do": "step"}, lambda **settings: {"do": "set", "settings": settings}
-    begin = [opened("chain"), {"do": "start", "settings": {"lr_warmup_steps": 0}}]
+    begin = [opening_message("chain"), {"do": "start", "settings": {"lr_warmup_steps": 0}}]
     messages = [
         *begin,
         step,
@@ -333,7 +337,7 @@ def test_a_reset_begins_with_nothing_of_the_run_before():
 
 
 def test_a_checkpoint_can_come_later():
-    more = [{"do": "add", "checkpoints": {"trip": in_page.checkpoint("trip")}}]
+    more = [{"do": "add", "checkpoints": {"trip": in_page.pack_checkpoint("trip")}}]
     change = {"do": "set", "settings": {"checkpoint": "trip"}}
     *_, refused, ready, started, step = trained(1, more=[change, *more, change, {"do": "step"}])
     assert refused["why"] == "checkpoint must be one of chain; got trip"
@@ -378,7 +382,7 @@ def test_what_is_out_of_range_is_refused_and_changes_nothing():
 
 
 def test_messages_before_the_first_ones_are_refused():
-    first, second, _, third = answers([{"do": "step"}, {"do": "toString"}, opened("chain"), {"do": "play"}])
+    first, second, _, third = answers([{"do": "step"}, {"do": "toString"}, opening_message("chain"), {"do": "play"}])
     assert first["why"] == "open comes before step"
     assert second["why"].startswith("do must be one of open, add, start, set, ")
     assert third["why"] == "start comes before play"
@@ -396,7 +400,7 @@ def test_an_absurd_rate_breaks_the_policy_which_is_said_and_a_reset_trains_again
 
 
 def test_no_finite_number_stops_the_run():
-    broken = opened("chain")
+    broken = opening_message("chain")
     turns = bytearray(base64.b64decode(broken["transformer"]["turns"]))
     turns[:4] = struct.pack("<f", float("nan"))  # of the first place
     broken["transformer"] = {**broken["transformer"], "turns": base64.b64encode(turns).decode()}
@@ -504,7 +508,7 @@ def test_replies_carry_the_id_of_their_message_and_the_last_is_done_also_where_i
     start = {"do": "start", "settings": {"beside": "DAPO", "lr": 0.0}}
     found = answers(
         [
-            opened("chain"),
+            opening_message("chain"),
             {**start, "id": 7},
             {"do": "step", "id": "a"},
             {"do": "set", "settings": {"lr": -1}, "id": 3},
@@ -549,7 +553,7 @@ def test_the_same_algorithm_stands_beside_itself_with_numbers_of_its_own():
     assert [each["loss"] for each in beside] == [each["loss"] for each in alone]
     assert steps[0]["clip"]["high"] > 2 * beside[0]["clip"]["high"]
     asked = {"do": "start", "settings": {**how, "beside_parameters": {"eps": 1}}}
-    assert "a parameter of GRPO must be one of" in answers([opened("chain"), asked])[-1]["why"]
+    assert "a parameter of GRPO must be one of" in answers([opening_message("chain"), asked])[-1]["why"]
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)

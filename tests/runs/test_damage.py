@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.base import plain
-from rlviz.runs.curves import on_paper
+from rlviz.runs.curves import draw_figure
 from rlviz.runs.inspector import RunInspector, inspect_run
 from rlviz.runs.panel import Html
 from rlviz.study.comparison import read_comparison
@@ -333,6 +333,6 @@ def test_every_text_and_attribute_is_escaped():
 def test_matplotlib_typesets_no_name(whole, run):
     put(run / "config.json", 0, "algorithm.name", MARK)
     inspector = inspect_run(whole, run)
-    figure = on_paper(inspector._curves, inspector.picture["data"], step=1)
+    figure = draw_figure(inspector._curves, inspector.picture["data"], step=1)
     (name,) = {text.get_text() for ax in figure.axes for text in ax.texts if text.get_text().startswith("2 (")}
     assert name == plain(name.replace("\\$", "$")) and r"\$" in name

@@ -15,9 +15,9 @@ from typer.main import get_command
 
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.cli import app
-from rlviz.runs.diagnosis import findings_in
+from rlviz.runs.diagnosis import find
 from rlviz.runs.logs import import_run
-from rlviz.runs.measures import MEASURES, Condition, Course
+from rlviz.runs.measures import MEASURES, Condition, RunSeries
 from rlviz.runs.rules import ALL, OPTIONS, RULES, Rule
 from small_models.policies import load_policy
 from tests.runs import trl_runs
@@ -198,10 +198,10 @@ TRAINED = KEPT | LOGS | MADE_UP
 def course(name):
     run = TRAINED[name]
     columns = {column: np.array(values, dtype=float) for column, values in run["columns"].items()}
-    return Course(columns, run["settings"])
+    return RunSeries(columns, run["settings"])
 
 
-FOUND = {name: {finding.rule: finding for finding in findings_in(course(name))} for name in TRAINED}
+FOUND = {name: {finding.rule: finding for finding in find(course(name))} for name in TRAINED}
 NAMED = {  # a sickness of TRL's runs → the rule that names it
     "constant reward": "equal_rewards",
     "learning rate too large": "reward_fell",
@@ -248,12 +248,12 @@ def test_what_a_run_of_trl_is_sick_of_is_named(name):
 
 
 def test_advice_is_in_the_options_of_the_program_that_made_the_run():
-    found = {program: findings_in(course("TRL: lr x 100"), program=program)[0] for program in ("rlviz", "trl", "verl")}
+    found = {program: find(course("TRL: lr x 100"), program=program)[0] for program in ("rlviz", "trl", "verl")}
     assert [each.setting for each in found.values()] == ["lr", "learning_rate", "actor.optim.lr"]
     assert "(entropy_coef 0)" in found["trl"].advice and "(entropy_coeff 0)" in found["verl"].advice
 
 
-OF_LOGS = {  # no run of rlviz has them
+LOG_COLUMNS = {  # no run of rlviz has them
     "end_tokens_so_far", "kl_unmeasured", "nan_clip", "nan_critic", "nan_other", "lost_on_resumption", "rlhf_reward", "differing",
     "importance_ratio", "earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap",
 }  # fmt: skip
@@ -267,7 +267,7 @@ def test_what_a_rule_names_is_there():
     headings = re.findall(r"^## (.+)$", (ROOT / "notebooks" / "symptoms.md").read_text(encoding="utf-8"), flags=re.M)
     own = {name: names["rlviz"] for name, names in OPTIONS.items()}
     for rule in RULES:
-        ours = not {condition.column for condition in rule.where} & OF_LOGS
+        ours = not {condition.column for condition in rule.where} & LOG_COLUMNS
         setting = own[rule.setting].removeprefix("--").replace("_", "-")
         assert f"--{setting}" in options or not ours, rule.name
         assert set(re.findall(r"--[a-z-]+", rule.advice.format(**own))) <= options, rule.name
@@ -283,7 +283,7 @@ def test_what_a_rule_names_is_there():
 def a_course(settings=None, **columns):
     length = len(next(iter(columns.values())))
     steps = {"step": np.arange(1.0, length + 1)}
-    return Course(steps | {name: np.array(values, dtype=float) for name, values in columns.items()}, settings or {})
+    return RunSeries(steps | {name: np.array(values, dtype=float) for name, values in columns.items()}, settings or {})
 
 
 BY_HAND = {
@@ -316,16 +316,14 @@ def test_every_measure_by_hand():
     assert set(BY_HAND) == set(MEASURES)
     run = a_course(x=[1, 9, 2, 8, 3, 7, 4])
     for measure, expected in BY_HAND.items():
-        found = MEASURES[measure].of(run, "x")
+        found = MEASURES[measure].compute(run, "x")
         assert found == pytest.approx(np.array(expected), rel=1e-5, nan_ok=True), measure
-    assert np.isnan(MEASURES["now"].of(run, "nothing of this name")).all()
+    assert np.isnan(MEASURES["now"].compute(run, "nothing of this name")).all()
     found = a_course(x=[NAN, 1, NAN, NAN, 5, NAN]).latest("x")  # stays until it is measured again
     assert found == pytest.approx(np.array([NAN, 1, 1, 1, 5, 5]), nan_ok=True)
 
 
-RISES = Rule(
-    "rises", "note", (Condition("x", "now", "at least", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo"
-)
+RISES = Rule("rises", "note", (Condition("x", "now", "≥", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo")
 
 
 @pytest.mark.parametrize(
@@ -342,14 +340,14 @@ RISES = Rule(
     ],
 )
 def test_since_which_step_a_rule_holds(values, found):
-    findings = findings_in(a_course(x=values), [RISES])
+    findings = find(a_course(x=values), [RISES])
     assert [(finding.finding, finding.step) for finding in findings] == ([found] if found else [])
 
 
 def test_a_rule_that_says_more_silences_another_and_the_order_is_that_of_the_rules():
     louder = replace(RISES, name="louder")
     for silences, rules in ((("rises",), ["louder"]), ((), ["rises", "louder"])):
-        findings = findings_in(a_course(x=[3] * 20), [RISES, replace(louder, silences=silences)])
+        findings = find(a_course(x=[3] * 20), [RISES, replace(louder, silences=silences)])
         assert [finding.rule for finding in findings] == rules
 
 
@@ -357,13 +355,13 @@ def test_a_number_that_is_not_finite_is_named_first():
     for name in ("grad_norm", "loss"):
         for value in (NAN, math.inf):
             columns = changed("lr x 100", slice(30, None), **{name: value})["columns"]
-            first, *others = findings_in(Course({n: np.array(v, dtype=float) for n, v in columns.items()}, {}))
+            first, *others = find(RunSeries({n: np.array(v, dtype=float) for n, v in columns.items()}, {}))
             assert first.rule == "not_finite" and first.step == 31 and others
             assert first.finding == "The loss, or the norm of its gradient, is no finite number (since step 31)."
 
 
-ZEROS = Rule("zeros", "note", (Condition("x", "now", "at most", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
-FALLS = replace(RISES, where=(Condition("x", "below its best", "at least", 2, "two"),))
+ZEROS = Rule("zeros", "note", (Condition("x", "now", "≤", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
+FALLS = replace(RISES, where=(Condition("x", "below its best", "≥", 2, "two"),))
 
 
 @pytest.mark.parametrize(
@@ -378,7 +376,7 @@ FALLS = replace(RISES, where=(Condition("x", "below its best", "at least", 2, "t
 )
 def test_from_the_first_step_on_is_said_only_where_it_is_so(rule, values, first, since):
     steps = np.arange(first, first + len(values), dtype=float)
-    (finding,) = findings_in(Course({"step": steps, "x": np.array(values, dtype=float)}, {}), [rule])
+    (finding,) = find(RunSeries({"step": steps, "x": np.array(values, dtype=float)}, {}), [rule])
     assert finding.step == since and ("from the first step on" in finding.finding) == (since == 1)
 
 
@@ -394,9 +392,9 @@ def test_from_the_first_step_on_is_said_only_where_it_is_so(rule, values, first,
 def test_rules_count_steps_and_not_rows(rows, every, done, window, found):
     """A log has a row for each tenth step, or one for an evaluation between two."""
     steps = np.arange(every, every * rows + 1, every, dtype=float)
-    course = Course({"step": steps, "x": np.full(rows, 3.0)}, {})
+    course = RunSeries({"step": steps, "x": np.full(rows, 3.0)}, {})
     assert (course.done, course.window) == (done, window)
-    assert bool(findings_in(course, [RISES])) == found
+    assert bool(find(course, [RISES])) == found
 
 
 SMALL = TrainSettings(steps=8, num_prompts=4, group_size=4, evaluate_every=0, details_every=0)
@@ -440,10 +438,10 @@ def test_what_follows_begins_no_earlier_than_its_cause():
     for steps, follows in (((5, 9), "cause"), ((9, 5), "")):
         columns = {name: [1.0] * first + [3.0] * (30 - first) for name, first in zip("yx", steps, strict=True)}
         rules = [replace(cause, where=(replace(RISES.where[0], column="y"),)), RISES]
-        findings = findings_in(a_course(**columns), rules)
+        findings = find(a_course(**columns), rules)
         assert {finding.rule: finding.follows for finding in findings} == {"cause": "", "rises": follows}
         includes = [replace(rules[0], explains=(), includes=("rises",)), RISES]
-        assert [finding.follows for finding in findings_in(a_course(**columns), includes)] == ["", "cause"]
+        assert [finding.follows for finding in find(a_course(**columns), includes)] == ["", "cause"]
 
 
 def test_a_part_that_falls_by_less_than_the_noise_of_two_steps_is_not_lost():
@@ -469,5 +467,5 @@ def test_a_policy_that_is_lost_before_there_is_a_median_is_called_broken():
     lost = changed("lr x 100", held_out_accuracy=NAN)["columns"]
     lost = {name: np.array(values[:25], dtype=float) for name, values in lost.items()}
     assert lost["accuracy"][0] > 0.3 and lost["accuracy"][2:].max() < 0.15
-    found = findings_in(Course(lost, {}))
+    found = find(RunSeries(lost, {}))
     assert found[0].setting == "lr" and "broken" in [finding.rule for finding in found]

@@ -9,7 +9,7 @@ import pytest
 
 from rlviz.algorithms import DAPO, DPO, GRPO, differences
 from rlviz.runs import inspected
-from rlviz.runs.formula import filled
+from rlviz.runs.formula import fill_template
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.terms import token_terms
@@ -91,14 +91,14 @@ def told(inspector, run=0):
     at = (lengths, inspector.response - 1, inspector.token - 1)
     numbers = {key: pick(column, *at) for key, column in group["numbers"].items()}
     terms = [tables["terms"][int(place)] for place in str(pick(group["terms"], *at)).split()]
-    return filled(tables["said"][pick(group["said"], *at)], numbers), numbers, terms
+    return fill_template(tables["said"][pick(group["said"], *at)], numbers), numbers, terms
 
 
 def text_of(terms, numbers):
     """Return all lines of terms and their parts."""
     lines = []
     for name, key, text, parts in terms:
-        lines += [f"{name} {numbers[key]} {filled(text, numbers)}", text_of(parts, numbers)]
+        lines += [f"{name} {numbers[key]} {fill_template(text, numbers)}", text_of(parts, numbers)]
     return "\n".join(lines)
 
 
@@ -213,7 +213,7 @@ def test_the_token_in_numbers_and_in_its_terms(grpo):
                 assert value(numbers[name]) == pytest.approx(getattr(token, name), rel=1e-2, abs=5e-4)
             assert value(numbers["advantages"]) == pytest.approx(token.advantage, abs=5e-4)
             for term in expected[r][t].terms:
-                assert filled(term.text, expected[r][t].numbers) in text_of(terms, numbers)
+                assert fill_template(term.text, expected[r][t].numbers) in text_of(terms, numbers)
             assert ("Its gradient is cut" in sentence) == token.clipped
             assert (t in group_of(inspector)["responses"][r]["clipped"]) == token.clipped
 

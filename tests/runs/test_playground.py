@@ -23,8 +23,8 @@ from rlviz.runs.playground import (
     SLIDERS,
     TRIES,
     controls,
-    given,
-    whole_page,
+    page_payload,
+    standalone_page,
 )
 from rlviz.runs.recordings import RECORDINGS
 from rlviz.types import Batch
@@ -44,7 +44,7 @@ def ask(tmp_path_factory):
     runner = __file__.replace("test_playground.py", "playground.mjs")
 
     def run(*calls):
-        told = {"script": str(folder / "playground.mjs"), "given": given(), "calls": calls}
+        told = {"script": str(folder / "playground.mjs"), "given": page_payload(), "calls": calls}
         (folder / "calls.json").write_text(json.dumps(told), encoding="utf-8")
         done = subprocess.run(
             ["node", runner, folder / "calls.json"], capture_output=True, text=True, check=False, encoding="utf-8"
@@ -196,7 +196,7 @@ def test_the_right_answer_that_is_shown_is_the_task_s(ask):
 
 
 def test_the_page_is_one_file_that_asks_nobody(tmp_path):
-    text = whole_page()
+    text = standalone_page()
     assert text.index(escape("default-src 'none'; script-src 'sha256-")) < text.index("<script")
     result = CliRunner().invoke(app, ["playground", "--no-browser", "--out", str(tmp_path / "page.html")])
     assert result.exit_code == 0 and (tmp_path / "page.html").read_text(encoding="utf-8") == text
@@ -207,8 +207,8 @@ def test_the_page_is_one_file_that_asks_nobody(tmp_path):
 def test_a_rule_of_one_s_own_is_traced_and_joins_the_choice():
     mine = replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: ratio * advantages)
     page = train_in_page(mine, "trip")
-    options = page._given["given"]["controls"]["algorithm"]["options"]
+    options = page.payload["given"]["controls"]["algorithm"]["options"]
     assert options[0]["value"] == "Mine" and options[0]["section"] == "Yours"
-    assert set(page._given["parts"]["programs"]["open"]["rules"]) == {"Mine", *in_page.OFFERED}
+    assert set(page.payload["parts"]["programs"]["open"]["rules"]) == {"Mine", *in_page.OFFERED}
     shown = page._repr_mimebundle_()
     assert "data-rlviz" in shown["text/html"] and shown["text/plain"].startswith("Mine trains here")

@@ -13,7 +13,7 @@ from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import unclipped
 from rlviz.pieces.words import says
 from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
-from rlviz.runs.formula import decimals_for, filled, gradient_in_words, shown
+from rlviz.runs.formula import decimals_for, describe_gradient, fill_template, format_number
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
 from rlviz.training.records import pushes, watched_group
@@ -177,7 +177,7 @@ WORDS = (  # algorithm, ratio, the token's record, what is said of it
 
 @pytest.mark.parametrize(("algorithm", "ratio", "more", "words"), WORDS)
 def test_what_the_loss_does_in_words(algorithm, ratio, more, words):
-    assert filled(*gradient_in_words(algorithm, token(ratio, **{"advantage": 0.5, **more}))) == words
+    assert fill_template(*describe_gradient(algorithm, token(ratio, **{"advantage": 0.5, **more}))) == words
 
 
 def test_a_probability_that_vanished_is_no_error(grpo):
@@ -220,7 +220,7 @@ def test_the_numbers_in_every_line_give_the_recorded_value(algorithm):
 
 
 def test_numbers_as_one_reads_them():
-    assert [shown(x) for x in (1.31, -0.5, 0.03125, -2e-5, 0.0, 10.0, math.inf, -1.0)] == [
+    assert [format_number(x) for x in (1.31, -0.5, 0.03125, -2e-5, 0.0, 10.0, math.inf, -1.0)] == [
         "1.310", "−0.500", "0.0312", "−2e−05", "0", "10", "∞", "−1",
     ]  # fmt: skip
     narrow = replace(token(1.00042), lower=0.9997, upper=1.0004)
@@ -240,7 +240,7 @@ def test_a_sequence_ratio_is_the_mean_of_logs():
 
 
 def test_other_algorithms_by_hand(by_hand):
-    rows = {row.algorithm.name: row for row in Counterfactuals(NO_KL, ALGORITHMS).of(by_hand)}
+    rows = {row.algorithm.name: row for row in Counterfactuals(NO_KL, ALGORITHMS).evaluate(by_hand)}
     a = math.sqrt(0.5)
     # one group of 2 responses: weights 1/(2·2), 1/(2·3); clipped: 1.3 with A > 0, .7 with A < 0
     expected = torch.tensor([[[1.1 * a / 4, 0, 0], [-0.9 * a / 6, -a / 6, 0]]]).double()
@@ -262,7 +262,9 @@ def test_other_algorithms_by_hand(by_hand):
     assert rows["PPO"].needs == ("its A needs probabilities under a reference; here the run's A",)
     assert rows["DPO"].pushes is None and "pairs of a chosen and a rejected response" in rows["DPO"].needs[0]
     # first visit: DCPO's std is the population's, ½: A = ±1
-    first = {row.algorithm.name: row for row in Counterfactuals(NO_KL, [DCPO]).of(by_hand, first_visit=True)}["DCPO"]
+    first = {row.algorithm.name: row for row in Counterfactuals(NO_KL, [DCPO]).evaluate(by_hand, first_visit=True)}[
+        "DCPO"
+    ]
     assert first.needs == () and float(first.advantages[0, 0, 0]) == pytest.approx(1.0)
 
 
@@ -286,7 +288,7 @@ def test_rewards_are_shaped_once_by_the_other_algorithm_and_never_again(rewards,
         response(reward, *[token(1.0)] * length, correct=right)
         for reward, length, right in zip(rewards, lengths, (True, False), strict=True)
     ]
-    _, row = Counterfactuals(run, [other]).of(GroupRecord("3+4=", "7", tuple(answers)))
+    _, row = Counterfactuals(run, [other]).evaluate(GroupRecord("3+4=", "7", tuple(answers)))
     assert [float(x) for x in row.advantages[0, :, 0]] == pytest.approx([advantage, -advantage])
     assert bool(row.needs) == (rewards == (0.7, 0.1))
 
@@ -295,7 +297,7 @@ def test_rewards_are_shaped_once_by_the_other_algorithm_and_never_again(rewards,
 def test_the_run_s_own_row_is_the_record_but_for_the_weight_of_a_rollout(algorithm):
     settings = replace(SETTINGS, num_prompts=1, details_groups=1, group_size=4 if algorithm is not PPO else 2)
     (group,) = trained(algorithm, settings)[-1].groups
-    own = Counterfactuals(algorithm, []).of(group)[0]
+    own = Counterfactuals(algorithm, []).evaluate(group)[0]
     assert own.algorithm is algorithm and own.needs == ()
     for r, one in enumerate(group.responses):
         for t, recorded in enumerate(one.tokens):
@@ -307,8 +309,8 @@ def test_the_run_s_own_row_is_the_record_but_for_the_weight_of_a_rollout(algorit
 def test_a_row_is_that_algorithm_s_own_loss(grpo):
     """Against `pushes` on a batch that is put together here."""
     group = next(g for g in grpo.groups if len({r.reward for r in g.responses}) > 1)
-    x = RecordedGroup.of(group)
-    for row in Counterfactuals(GRPO, ALGORITHMS).of(group, first_visit=True):
+    x = RecordedGroup.from_record(group)
+    for row in Counterfactuals(GRPO, ALGORITHMS).evaluate(group, first_visit=True):
         other = row.algorithm
         if not isinstance(other, GroupPolicyGradient) or other.shape is not None:
             continue
@@ -322,7 +324,7 @@ def test_what_a_tool_wrote_stays_out_of_a_group_that_no_loss_saw():
     """A group that was not selected has no weights, by which its tokens could be told from those that a tool wrote."""
     own, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
     group = GroupRecord("3+4=", "7", (response(1.0, own, read, own), response(0.0, own)))
-    assert RecordedGroup.of(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
+    assert RecordedGroup.from_record(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
 
 
 def test_numbers_differ_by_their_own_size():
@@ -334,8 +336,8 @@ def test_numbers_differ_by_their_own_size():
 def test_a_response_that_left_the_loss_stays_out_of_it():
     """As with min_old_prob: its tokens have no weight where the group's others have one."""
     group = GroupRecord("3+4=", "7", (response(1.0, token(1.0), token(1.0)), response(0.0, token(1.0, weight=0.0))))
-    assert RecordedGroup.of(group).mask.tolist() == [[[True, True], [False, False]]]
-    pushes = Counterfactuals(NO_KL, []).of(group)[0].pushes
+    assert RecordedGroup.from_record(group).mask.tolist() == [[[True, True], [False, False]]]
+    pushes = Counterfactuals(NO_KL, []).evaluate(group)[0].pushes
     assert pushes[0, 0].all() and not pushes[0, 1].any()
 
 
@@ -344,13 +346,13 @@ def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():
     algorithm, chosen = KL_COV.with_parameters(share=0.3), 0
     (record,) = trained(algorithm, replace(SETTINGS, steps=1, details_every=1))
     for group in record.groups:
-        row = Counterfactuals(algorithm, []).of(group)[0]
+        row = Counterfactuals(algorithm, []).evaluate(group)[0]
         for response, pushed, weights in zip(group.responses, row.pushes[0], row.weights[0], strict=True):
             for token, push in zip(response.tokens, pushed / weights, strict=False):
                 assert float(push) == pytest.approx(token.push / token.weight, rel=1e-3, abs=1e-4)
                 chosen += bool(token.chosen)
     assert chosen
-    (beside,) = (row for row in Counterfactuals(NO_KL, [algorithm]).of(group) if row.algorithm == algorithm)
+    (beside,) = (row for row in Counterfactuals(NO_KL, [algorithm]).evaluate(group) if row.algorithm == algorithm)
     assert any("chooses among the tokens of the whole update" in need for need in beside.needs)
 
 

@@ -148,7 +148,7 @@ def test_the_inspector_knows_who_sampled():
     settings = replace(SHORT, updates_per_rollout=1, sampler_bits=3, details_every=1, details_groups=4)
     record = next(start(settings, GRPO.without_kl()))
     group = next(g for g in record.groups if len({r.reward for r in g.responses}) > 1)
-    own, tis = Counterfactuals(GRPO.without_kl(), [TIS.without_kl()]).of(group)
+    own, tis = Counterfactuals(GRPO.without_kl(), [TIS.without_kl()]).evaluate(group)
     for g, response in enumerate(group.responses):
         for t, token in enumerate(response.tokens):
             weight = min(2.0, token.old_prob / token.sampler_prob)
