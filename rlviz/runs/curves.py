@@ -55,40 +55,20 @@ class Graph:
 
 
 GROUP_GRAPHS = (
-    Graph(
-        "Reward and accuracy",
-        "reward, accuracy",
-        1.02,
-        (Curve("reward", "reward"), Curve("held_out_accuracy", "held out", "vermilion", marker="o")),
-    ),
+    Graph("Reward and accuracy", "reward, accuracy", 1.02, (
+        Curve("reward", "reward"), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
     Graph("Entropy", "nats per token", 0.8, (Curve("entropy", ""),)),
-    Graph(
-        "Clipped tokens",
-        "share",
-        0.05,
-        (
-            Curve("clip_fraction_high", "above limit"),
-            Curve("clip_fraction_low", "below limit", "vermilion", dash="6 3"),
-            Curve("clip_fraction_dual", "dual clip", "green", dash="2 2", seldom=True),
-        ),
-        named=False,
-    ),
-)
+    Graph("Clipped tokens", "share", 0.05, (
+        Curve("clip_fraction_high", "above limit"), Curve("clip_fraction_low", "below limit", "vermilion", dash="6 3"),
+        Curve("clip_fraction_dual", "dual clip", "green", dash="2 2", seldom=True)), named=False),
+)  # fmt: skip
 PAIR_GRAPHS = (
-    Graph(
-        "Accuracy",
-        "share",
-        1.02,
-        (Curve("pair_accuracy", "pairs"), Curve("held_out_accuracy", "held out", "vermilion", marker="o")),
-    ),
+    Graph("Accuracy", "share", 1.02, (
+        Curve("pair_accuracy", "pairs"), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
     Graph("Margin of implicit rewards", "β · nats", 0.05, (Curve("margin", ""),)),
-    Graph(
-        "Log-probability against the start",
-        "nats per response",
-        0.05,
-        (Curve("chosen_gain", "chosen"), Curve("rejected_gain", "rejected", "vermilion", dash="6 3")),
-    ),
-)
+    Graph("Log-probability against the start", "nats per response", 0.05, (
+        Curve("chosen_gain", "chosen"), Curve("rejected_gain", "rejected", "vermilion", dash="6 3"))),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -345,7 +345,7 @@ CHECKPOINTS: dict[str, str] = {
 PLACES = 32  # of a prompt and its response
 
 
-def to_base64(values: Tensor) -> str:
+def packed(values: Tensor) -> str:
     """Return numbers as base64 of their bytes."""
     return base64.b64encode(values.detach().contiguous().numpy().tobytes()).decode()
 
@@ -357,7 +357,7 @@ def rotation(policy: Policy, places: int) -> Tensor:
     return torch.view_as_real(turns)[:, 0, 0].permute(2, 0, 1)
 
 
-def trace_all() -> dict[str, Any]:
+def traced() -> dict[str, Any]:
     """Return the programs of the shipped transformer, and of every algorithm that trains in a page."""
     policy = load_policy("chain")
     config, weights = policy.weights.config, policy.weights.state_dict()
@@ -368,14 +368,14 @@ def trace_all() -> dict[str, Any]:
         "heads": config.num_attention_heads,
         "width": config.hidden_size // config.num_attention_heads,
         "places": PLACES,
-        "turns": to_base64(rotation(policy, PLACES)),
+        "turns": packed(rotation(policy, PLACES)),
     }
     return {"transformer": transformer_, "rules": {name: trace_rule(algorithm) for name, algorithm in OFFERED.items()}}
 
 
 @cache
 def programs() -> dict[str, Any]:
-    """Return what `trace_all` returned when it was shipped."""
+    """Return what `traced` returned when it was shipped."""
     return json.loads(gzip.decompress(PROGRAMS.read_bytes()))
 
 
@@ -385,14 +385,14 @@ def pack_checkpoint(name: str) -> dict[str, str]:
     In float16 they are as often right: of 2,000 held-out prompts the five differ by at most four.
     """
     weights = load_policy(name).weights.state_dict().values()
-    return {"task": CHECKPOINTS[name], "weights": to_base64(torch.cat([value.flatten() for value in weights]).half())}
+    return {"task": CHECKPOINTS[name], "weights": packed(torch.cat([value.flatten() for value in weights]).half())}
 
 
 def opening_message(*checkpoints: str) -> dict[str, Any]:
     """Return the message that opens `page/train.js`, with these checkpoints; others can be added later."""
     kernels = base64.b64encode(script("train").with_name("kernels.wasm").read_bytes()).decode()
-    packed = {name: pack_checkpoint(name) for name in checkpoints}
-    return {"do": "open", **programs(), "checkpoints": packed, "kernels": kernels}
+    weights = {name: pack_checkpoint(name) for name in checkpoints}
+    return {"do": "open", **programs(), "checkpoints": weights, "kernels": kernels}
 
 
 def worker_script() -> str:
@@ -402,5 +402,5 @@ def worker_script() -> str:
 
 if __name__ == "__main__":
     PROGRAMS.write_bytes(
-        gzip.compress(json.dumps(trace_all(), separators=(",", ":"), allow_nan=False).encode(), 9, mtime=0)
+        gzip.compress(json.dumps(traced(), separators=(",", ":"), allow_nan=False).encode(), 9, mtime=0)
     )

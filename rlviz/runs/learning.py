@@ -1,4 +1,4 @@
-"""Curves against the step: of replicas or seeds a line in a band, of one run what there is to watch, what tells of hacking.
+"""Learning curves: replicas or seeds as a line in a band, what there is to watch in one run, what tells of a hacked reward.
 
 `looks` says how lines are told apart, `draw_band` and `draw_seeds` draw one: pictures of claims and of comparisons begin there.
 """
@@ -82,41 +82,29 @@ def plot_bands(
 
 Panel = tuple[str, str, float, dict[str, str]]  # title, unit, least top of the axis, columns
 PANELS: tuple[Panel, ...] = (
-    (
-        "Reward and accuracy",
-        "reward, accuracy",
-        1.02,
-        {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"},
-    ),
+    ("Reward and accuracy", "reward, accuracy", 1.02, {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"}),
     ("Entropy", "nats per token", 0.0, {"entropy": "entropy"}),
-    (
-        "Tokens whose gradient is clipped",
-        "share",
-        0.02,
-        {"clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"},
-    ),
+    ("Tokens whose gradient is clipped", "share", 0.02, {
+        "clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"}),
     ("Response length", "tokens", 0.0, {"response_length": "length"}),
     ("How much the critic explains", "share of variance", 0.5, {"explained_variance": "explained variance"}),
     ("KL to the policy that sampled", "nats per token", 0.0, {"kl_to_old": "after the updates"}),
     ("Routing that a step's updates changed", "share of decisions", 0.02, {"routing_flips": "experts chosen anew"}),
     ("Sampler against trainer", "share of tokens", 0.02, {"mismatch_outside": "probabilities a fifth apart"}),
     ("Learned reward against the rule", "pairs in order", 1.02, {"reward_agreement": "agreement"}),
-)
-WITH_A_LEARNED_REWARD = (
+)  # fmt: skip
+LEARNED_REWARD_PANELS: tuple[Panel, ...] = (  # in place of the first, for a score is no share
     ("Learned reward", "score", 0.0, {"reward": "reward, sampled"}),
     ("Accuracy", "accuracy", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
+    *PANELS[1:],
 )
 PAIR_PANELS: tuple[Panel, ...] = (
     ("Accuracy", "share", 1.02, {"pair_accuracy": "pairs in order", "held_out_accuracy": "answers right, held out"}),
     ("Margin of implicit rewards", "β · nats", 0.0, {"margin": "chosen − rejected"}),
-    (
-        "Log-probability against the start",
-        "nats per response",
-        0.0,
-        {"chosen_gain": "chosen response", "rejected_gain": "rejected response"},
-    ),
+    ("Log-probability against the start", "nats per response", 0.0, {
+        "chosen_gain": "chosen response", "rejected_gain": "rejected response"}),
     ("How hard the loss pulls", "−∂loss/∂margin", 1.02, {"pull": "pull"}),
-)
+)  # fmt: skip
 
 
 def panels_of(history: pd.DataFrame) -> tuple[Panel, ...]:
@@ -124,7 +112,7 @@ def panels_of(history: pd.DataFrame) -> tuple[Panel, ...]:
     measured = {name for name in history if history[name].notna().any()}
     if "margin" in measured:
         return PAIR_PANELS
-    panels = (*WITH_A_LEARNED_REWARD, *PANELS[1:]) if "reward_agreement" in measured else PANELS  # a score is no share
+    panels = LEARNED_REWARD_PANELS if "reward_agreement" in measured else PANELS
     return tuple(panel for panel in panels if measured & set(panel[3]))
 
 
@@ -193,7 +181,7 @@ def plot_seeds(
     return dress(ax, title="", x="step", y=label or column)
 
 
-OF_HACKING = {  # column → title, unit
+HACKING_GRAPHS = {  # column → title, unit
     "reward": ("Learned reward", "score"),
     "held_out_accuracy": ("Accuracy, held out", "accuracy"),
     "reward_agreement": ("Agreement with the rule", "pairs in order"),
@@ -201,7 +189,7 @@ OF_HACKING = {  # column → title, unit
     "response_length": ("Response length", "tokens"),
     "repetition": ("Repetition", "share of tokens"),
 }
-OF_A_LEARNED_REWARD = ("reward", "reward_agreement")
+JUDGE_COLUMNS = ("reward", "reward_agreement")
 
 
 @checked
@@ -221,12 +209,12 @@ def plot_hacking(
     if empty:
         raise ValueError(f"runs must hold a history for each setting; got none for {empty[0]}")
     figure = new_figure(11, 6.8)
-    axes = dict(zip(OF_HACKING, figure.subplots(2, 3).flat, strict=True))
+    axes = dict(zip(HACKING_GRAPHS, figure.subplots(2, 3).flat, strict=True))
     for column, ax in axes.items():
-        name, unit = OF_HACKING[column]
+        name, unit = HACKING_GRAPHS[column]
         dress(ax, title=name, x="step", y=unit)
         for index, histories in enumerate(runs.values()):
-            if column not in OF_A_LEARNED_REWARD or any(h["reward_agreement"].notna().any() for h in histories):
+            if column not in JUDGE_COLUMNS or any(h["reward_agreement"].notna().any() for h in histories):
                 seeds = _without_spikes(histories, column, start_accuracy)
                 apart = max(1, len(seeds) // 5)  # markers of lines that run together stand apart
                 every = 1 if column == "held_out_accuracy" else (index * apart // len(COLOURS), apart)

@@ -58,10 +58,10 @@ def test_the_axes_reach_as_far_as_the_lines_in_steps(records, rewards, limits):
 @pytest.mark.parametrize("graphs", [GROUP_GRAPHS, PAIR_GRAPHS], ids=["groups", "pairs"])
 def test_all_that_a_picture_names_is_bound_before_there_is_a_record(graphs):
     series = [Series("a", [[]]), Series("b", [[], []], "before")]
-    shown, bound = build_picture(series, graphs), bind_data(series, 9, "said", graphs)
-    named = {name for name, _, _ in shown.channels()}
-    assert named <= set(bound) and page_payload(shown, bound)["data"] == bound
-    assert len(draw_figure(shown, bound).axes) == 3
+    picture, bound = build_picture(series, graphs), bind_data(series, 9, "said", graphs)
+    named = {name for name, _, _ in picture.channels()}
+    assert named <= set(bound) and page_payload(picture, bound)["data"] == bound
+    assert len(draw_figure(picture, bound).axes) == 3
 
 
 def test_the_paper_has_the_numbers(records):

@@ -58,8 +58,8 @@ def test_the_slope_is_that_of_j_less_that_of_the_kl(grpo):
     """Of a token whose gradient is not cut, ratio · A; of β · k3 (k3 = e^d − d − 1, d = log π_ref − log π), β · (1 − e^d)."""
     compared = 0
     for group in grpo.groups:
-        for response, told in zip(group.responses, token_terms(GRPO, grpo, group), strict=True):
-            for token, terms in zip(response.tokens, told, strict=True):
+        for response, row in zip(group.responses, token_terms(GRPO, grpo, group), strict=True):
+            for token, terms in zip(response.tokens, row, strict=True):
                 if "slope_kl" not in terms.numbers:
                     assert token.clipped or not token.push or not token.advantage
                     continue
@@ -123,22 +123,22 @@ def alone(algorithm, record, ratio, **more):
     return token_terms(algorithm, replace(record, groups=(group,)), group)[0][0]
 
 
-def of_surrogate(text, call=lambda ratio, advantages, lower, upper: torch.tanh(ratio) * advantages):
-    def own(ratio, advantages, lower, upper):
+def with_surrogate(text, call=lambda ratio, advantages, lower, upper: torch.tanh(ratio) * advantages):
+    def mine(ratio, advantages, lower, upper):
         return call(ratio, advantages, lower, upper)
 
-    return replace(NO_KL, surrogate=own if text is None else says(formula=text)(own))
+    return replace(NO_KL, surrogate=mine if text is None else says(formula=text)(mine))
 
 
 LEAKY = "min(ratio, upper) · advantages + 0.1 · (ratio − 1)"
-LEAKS = of_surrogate(
+LEAKS = with_surrogate(
     LEAKY, lambda ratio, advantages, lower, upper: ratio.minimum(upper) * advantages + 0.1 * (ratio - 1)
 )
 # ref .325 against new .65: x = log ½ = −.693, k3 = ½ + .693 − 1 = .193, · .04 = .00773
 K3 = {"ref_prob": 0.325, "objective": 0.6 - 0.04 * (0.5 + math.log(2) - 1)}
 # PPO-Penalty's: r − 1 − log r of 1.3 = .0376, · .01
 TO_OLD = {"lower": 0.0, "upper": None, "objective": 0.65 - 0.01 * (0.3 - math.log(1.3))}
-TANH, IN_NAMES = math.tanh(1.3) * 0.5, "[own](ratio 1.300, advantages 0.500, lower 0.800, upper 1.200)"
+TANH, IN_NAMES = math.tanh(1.3) * 0.5, "[mine](ratio 1.300, advantages 0.500, lower 0.800, upper 1.200)"
 # what trained a token of ratio 1.3 and A = .5, its record, a number of it, the lines of that number, and the number
 LINES = (  # 1.3 · .5 = .65, clip(1.3, .8, 1.2) · .5 = .6, and the lesser of the two is .6
     (NO_KL, {}, "J", "min(ratio · advantages, clip(ratio, lower, upper) · advantages) | "
@@ -151,7 +151,7 @@ LINES = (  # 1.3 · .5 = .65, clip(1.3, .8, 1.2) · .5 = .6, and the lesser of t
     (replace(LEAKS, bounds=no_bounds), {"lower": 0.0, "objective": 0.63}, "upper", "[no_bounds](old_logp −0.693)", "1.200"),
     (LEAKS, {"objective": 0.63}, "J", f"{LEAKY} | min(1.300, 1.200) · 0.500 + 0.1 · (1.300 − 1)", "0.630"),  # .6 + .03
     # without a formula, with one that lies, that cannot be worked out, with a name or a function that nobody knows
-    *((of_surrogate(text), {"objective": TANH}, "J", IN_NAMES, "0.431")
+    *((with_surrogate(text), {"objective": TANH}, "J", IN_NAMES, "0.431")
       for text in (None, "ratio · advantages", "advantages / (lower − lower)", "ratio · slope", "softplus(ratio)")),
 )  # fmt: skip
 
@@ -194,20 +194,29 @@ def worked_out(text):
     return eval(python, {"__builtins__": {}}, functions)
 
 
-TRAINABLE = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")]
+# one of each objective: the lines of a token depend on these pieces alone
+TRAINABLE = {
+    tuple(map(repr, (a.ratio, a.bounds, a.surrogate, a.kl))): a
+    for a in reversed(ALGORITHMS)
+    if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")
+}.values()
 
 
 @pytest.mark.parametrize(
     "algorithm", [*TRAINABLE, replace(GRPO, kl=KLToOld(0.5)), replace(NO_KL, bounds=no_bounds)], ids=lambda a: a.name
 )
 def test_the_numbers_in_every_line_give_the_recorded_value(algorithm):
-    record, counted = trained(algorithm)[-1], 0
+    record, counted = trained(algorithm, replace(SETTINGS, steps=1, num_prompts=2, details_every=1))[-1], 0
     for group in record.groups:
         for one, row in zip(group.responses, token_terms(algorithm, record, group), strict=True):
             for recorded, terms in zip(one.tokens, row, strict=True):
                 if not recorded.weight:
                     continue
                 penalty = worked_out(terms.numbers["KL"]) if algorithm.kl else 0.0
+                if "log_ratios" in terms.numbers:  # of a sequence
+                    logs = [worked_out(log) for log in terms.numbers["log_ratios"].split(", ")]
+                    assert sum(logs) / len(logs) == pytest.approx(math.log(recorded.ratio), abs=1e-3)
+                    assert len(logs) == one.length and terms.text("ratio").startswith("= exp(mean_log_ratio)")
                 size = max(1.0, recorded.ratio, abs(recorded.advantage))
                 first, *lines = terms.text("J").split("\n")
                 assert lines and first.startswith(("= min(", "= max(min("))
@@ -226,17 +235,6 @@ def test_numbers_as_one_reads_them():
     narrow = replace(token(1.00042), lower=0.9997, upper=1.0004)
     assert len({f"{x:.{decimals_for(narrow)}f}" for x in (1.0, narrow.ratio, narrow.lower, narrow.upper)}) == 4
     assert decimals_for(token(1.3)) == decimals_for(replace(token(1.3), upper=None)) == 3
-
-
-def test_a_sequence_ratio_is_the_mean_of_logs():
-    record = trained(GSPO)[-1]
-    for group in record.groups:
-        for one, row in zip(group.responses, token_terms(GSPO, record, group), strict=True):
-            for terms in row:
-                logs = [float(x.replace("−", "-")) for x in terms.numbers["log_ratios"].split(", ")]
-                assert len(logs) == one.length
-                assert sum(logs) / len(logs) == pytest.approx(math.log(one.tokens[0].ratio), abs=1e-3)
-                assert terms.text("ratio").startswith("= exp(mean_log_ratio)")
 
 
 def test_other_algorithms_by_hand(by_hand):
@@ -297,13 +295,13 @@ def test_rewards_are_shaped_once_by_the_other_algorithm_and_never_again(rewards,
 def test_the_run_s_own_row_is_the_record_but_for_the_weight_of_a_rollout(algorithm):
     settings = replace(SETTINGS, num_prompts=1, details_groups=1, group_size=4 if algorithm is not PPO else 2)
     (group,) = trained(algorithm, settings)[-1].groups
-    own = Counterfactuals(algorithm, []).evaluate(group)[0]
-    assert own.algorithm is algorithm and own.needs == ()
+    row = Counterfactuals(algorithm, []).evaluate(group)[0]
+    assert row.algorithm is algorithm and row.needs == ()
     for r, one in enumerate(group.responses):
         for t, recorded in enumerate(one.tokens):
-            assert float(own.pushes[0, r, t]) == pytest.approx(recorded.push, rel=1e-4, abs=1e-7)
-            assert float(own.weights[0, r, t]) == pytest.approx(recorded.weight, rel=1e-5)
-            assert bool(own.output.clipped[0, r, t] & (own.weights[0, r, t] > 0)) == recorded.clipped
+            assert float(row.pushes[0, r, t]) == pytest.approx(recorded.push, rel=1e-4, abs=1e-7)
+            assert float(row.weights[0, r, t]) == pytest.approx(recorded.weight, rel=1e-5)
+            assert bool(row.output.clipped[0, r, t] & (row.weights[0, r, t] > 0)) == recorded.clipped
 
 
 def test_a_row_is_that_algorithm_s_own_loss(grpo):
@@ -322,8 +320,8 @@ def test_a_row_is_that_algorithm_s_own_loss(grpo):
 
 def test_what_a_tool_wrote_stays_out_of_a_group_that_no_loss_saw():
     """A group that was not selected has no weights, by which its tokens could be told from those that a tool wrote."""
-    own, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
-    group = GroupRecord("3+4=", "7", (response(1.0, own, read, own), response(0.0, own)))
+    written, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
+    group = GroupRecord("3+4=", "7", (response(1.0, written, read, written), response(0.0, written)))
     assert RecordedGroup.from_record(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
 
 
