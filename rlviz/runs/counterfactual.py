@@ -183,6 +183,7 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
         else:
             rewards = shaped(other, raw)
 
+    # The recorded advantages stand where nothing that makes them differs, or where the record lacks what makes the others.
     advantages = x.advantages
     same_kl = other.kl_in_reward == run.kl_in_reward and (not run.kl_in_reward or other.kl == run.kl)
     if other.advantage != run.advantage or not same_kl or not torch.equal(rewards, x.rewards):
@@ -205,6 +206,7 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
         loss = other.without_kl()
     if x.entropy is None and other.asks_for("surrogate", "entropy"):
         needs.append("its surrogate needs entropies, which this run did not record; here without them")
+    # Which groups are used is drawn as in training, with a seed of its own, so that a row is the same each time.
     weights = token_weights(other, mask, other.selected(x.correct, torch.Generator().manual_seed(0)))
     chosen = x.chosen if other == run else None
     if chosen is None and other.can.choose is not None:

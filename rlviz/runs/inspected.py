@@ -92,6 +92,7 @@ class StepWriter:
         """Return columns over the tokens of a group: numbers, sentences, terms, and the rows of other algorithms."""
         lengths = [len(response.tokens) for response in group.responses]
         tokens = [token for response in group.responses for token in response.tokens]
+        # A token's recorded numbers come first; those that its terms work out replace them where they are more exact.
         terms = [terms for row in token_terms(self.algorithm, record, group) for terms in row]
         numbers = []
         for token, written in zip(tokens, terms, strict=True):
@@ -102,6 +103,7 @@ class StepWriter:
             numbers.append({**texts, **written.numbers})
         keys = dict.fromkeys(key for texts in numbers for key in texts)
         finite = all(map(is_finite, tokens))
+        # A group that diverged has nothing to compute with.
         rows = self._others.evaluate(group, first_visit=first_visit) if self._others is not None and finite else []
         # A row weighs its tokens as if the group were the rollout; it is shown at the share that the group has in the run.
         weight = 0.0 if not rows or rows[0].weights is None else float(rows[0].weights.sum())
@@ -155,6 +157,7 @@ def _write_row(row: Counterfactual, run: Counterfactual, lengths: Sequence[int],
     for slot, mask in row.reasons.items():
         is_reason = flags(differs & mask)
         reasons = [f"{slots} {slot}" if why else slots for slots, why in zip(reasons, is_reason, strict=True)]
+    # Limits of a sequence ratio differ from 1 in the fourth decimal.
     limits = torch.cat([row.output.lower[is_token], row.output.upper[is_token]])
     decimals = 4 if ((limits - 1).abs() < NARROW).any() else 3
     return {

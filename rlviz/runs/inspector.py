@@ -244,6 +244,7 @@ class RunInspector(anywidget.AnyWidget):
             for index, wanted in enumerate((group, response, token), 1):
                 if wanted is None:
                     continue
+                # The place nearest to one beyond all is the last: of two runs, that of the longer group or response.
                 last = self._nearest([*self.place[:index], LARGEST, *self.place[index + 1 :]])[index] + 1
                 if not 1 <= wanted <= last:
                     raise ValueError(f"{PARTS[index]} must be from 1 to {last} at step {self.step}; got {wanted}")
@@ -257,6 +258,7 @@ class RunInspector(anywidget.AnyWidget):
     def refresh(self) -> None:
         """Read the run again; who looked at its newest step with tokens goes on to the new one."""
         with self._lock:
+            # Asked before the run is read: a reader who went back to an earlier step stays there.
             before, empty = self.step, not any(snapshot.records for snapshot in self._snapshots)
             follows = before == self._newest() or empty
             first_tokens = not any(snapshot.token_steps for snapshot in self._snapshots)
@@ -281,6 +283,7 @@ class RunInspector(anywidget.AnyWidget):
             others = [algorithm for algorithm in trained_by if algorithm is not None]
             self._writers = [StepWriter(algorithm, others) for algorithm in trained_by]
             self._written = {}
+        # The curves are drawn once for all steps; the page moves the line of the chosen step by itself.
         two = len(runs) > 1
         self._names = [f"{number} ({run.name})" if two else run.name for number, run in enumerate(runs, 1)]
         at = sorted({record.step for run in runs for record in run.records})
@@ -292,6 +295,7 @@ class RunInspector(anywidget.AnyWidget):
         self._curves = curves.build_picture(series, graphs, at=at)
         bound = curves.bind_data(series, steps, "", graphs, token_steps=tokens if tokens != at else [])
         self.picture = {**curves.page_payload(self._curves, bound, step=at[-1] if at else 1), "bare": True}
+        # What is the same at all steps is sent once, so that a move sends its step alone.
         self.run = {
             "at": at,
             "tokens": tokens,
@@ -315,13 +319,14 @@ class RunInspector(anywidget.AnyWidget):
         step = min(max(step, at[0]), at[-1]) if at else step
         record = next((record for run in self._snapshots if (record := run.at(step))), None)
         place = [step, *(self.place[1:] or [0, 0, 0])]
+        # Only the first step with tokens opens at its strongest push: later ones keep the token that a person compares.
         if opening and record is not None:
             place = [step, *strongest_push(record)]
         elif record is not None and step != self.data.get("step"):
             with_tokens = [g for g, group in enumerate(record.groups) if any(r.tokens for r in group.responses)]
             if with_tokens and place[1] not in with_tokens:
                 place[1] = with_tokens[0]
-        # one message: a page never has a step without its place
+        # One message: a page never has a step without its place.
         with self.hold_sync(), self.hold_trait_notifications():
             self.data = self.step_data(step)
             self.place = self._nearest(place)
@@ -358,6 +363,7 @@ class RunInspector(anywidget.AnyWidget):
                 bare = (replace(g, responses=tuple(replace(r, tokens=()) for r in g.responses)) for g in record.groups)
                 runs.append(writer.step(replace(record, groups=tuple(bare))))
             else:
+                # Rows under all algorithms are most of the work: a step is written again only if its record is another.
                 known, data = self._written.get((number, step), (None, {}))
                 if known is not record:
                     data = writer.step(record, first_visit=step == 1)
@@ -403,6 +409,7 @@ class RunInspector(anywidget.AnyWidget):
                 last = len(tokens) - 1
                 tokens = [tokens[last - last * k // max(1, most - 1)] for k in range(most)][::-1]
             steps = {step: self.step_data(step, tokens=step in tokens) for step in self.run["at"]}
+            # Writing the steps fills the tables, which are the same for all: they are packed once, when they are complete.
             for data in steps.values():
                 del data["tables"]
             return pack(

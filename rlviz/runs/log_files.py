@@ -162,6 +162,7 @@ def _console_lines(file: Path) -> Iterator[Line]:
                 if step and any(name.startswith("eval_") for name in numbers):
                     yield step, numbers
                 continue
+            # The step stands in the dictionary, or before it, or it is the number of dictionaries so far.
             before = STEP_BEFORE.search(text[: text.index("{")])
             epoch = numbers.get("epoch", math.inf)
             if epochs and epochs[-1] > epoch:

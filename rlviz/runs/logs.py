@@ -175,6 +175,7 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         few = ", ".join(list(names)[:4])
         raise ValueError(f"{said(files[0])} has none of the metrics of {what}: {few}, …; {WHICH_FILE}")
 
+    # TRL writes completions beside its log; of steps without a row here nothing is shown.
     groups, notes = _completions(files[0])
     groups = {row["step"]: groups[row["step"]] for row in rows if row["step"] in groups}
     if any(step == 0 for step, _ in steps):

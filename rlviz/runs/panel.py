@@ -190,6 +190,7 @@ class TrainingPanel(widgets.VBox):
         drawn = 0.0
         try:
             while self.is_unfinished and not self._stop.is_set():
+                # Drawing is slower than a step: ten pictures a second, whatever the pace.
                 begun = time.monotonic()
                 self.records.append(next(self.run))
                 self._step_seconds.append(time.monotonic() - begun)

@@ -207,6 +207,7 @@ def controls(
                 option["recorded"] = {"name": name, "text": text, "links": recorded[member.name]}
             algorithms.append(option)
     others = [{"value": "", "text": "none"}, *(option for option in algorithms if "why" not in option)]
+    # A slider begins where training would: at the piece's number, or the setting's default.
     declared = declarations(TrainSettings)
     first = {
         **numbers(GRPO),

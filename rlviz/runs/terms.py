@@ -138,6 +138,7 @@ class _TermWriter:
             formula = formula_of(self.pieces.get(slot))
             self.formulas[key] = None if formula is None else next(iter(terms_of(formula.main, "list")[index:]), None)
         self._lines: dict[str, tuple[str, dict[str, Node]]] = {}  # key → its template, and what its last step works out
+        # Shares of the gradient and the loss are of all tokens that the step recorded, in all groups.
         finite = [t for g in record.groups for r in g.responses for t in r.tokens if is_finite(t)]
         self.all_pushes = sum(abs(token.push) for token in finite)
         self.all_objectives = sum(abs(token.weight * token.objective) for token in finite)
@@ -176,6 +177,7 @@ class _TermWriter:
         """Return a token's sentence, and its terms with all their numbers."""
         if not is_finite(token):
             return TokenTerms(DIVERGED, (), {})
+        # What the algorithm itself gives at the recorded ratio and limits; of a token outside the loss, the record alone.
         j, penalty, kl_slope = self.objectives.get(id(token), (token.objective, None, None))
         sentence, texts = describe_gradient(self.algorithm, token, kl_slope)
 
@@ -212,6 +214,7 @@ class _TermWriter:
         parts = tuple(self._term(name, values, numbers) for name in CALLS["surrogate"][0])
         if self.algorithm is None:
             return Term("objective", "objective", f"as recorded; {GIVE_IT}", parts)
+        # A formula is shown only if it gives what was recorded, up to the rounding of float32.
         total = values["J"] - values.get("KL", 0.0)
         if not math.isclose(total, token.objective, rel_tol=SAME, abs_tol=SAME):
             numbers["total"] = format_number(total)
@@ -261,6 +264,7 @@ class _TermWriter:
             elif slot == "advantage":
                 why = ", which looks at more than this group's rewards"
             text = f"= [{getattr(piece, '__name__', label(piece))}]({arguments}){why}"
+        # A name can stand for many numbers (rewards of a group): the token's own is added, so that a reader can follow it.
         if slot == "advantage" and "reward" not in parts:
             parts += [part for part in ("reward", "value") if part in values]
         return Term(name, key, text, tuple(self._term(part, values, numbers) for part in parts))

@@ -216,7 +216,7 @@ def test_the_numbers_in_every_line_give_the_recorded_value(algorithm):
                 if "log_ratios" in terms.numbers:  # of a sequence
                     logs = [worked_out(log) for log in terms.numbers["log_ratios"].split(", ")]
                     assert sum(logs) / len(logs) == pytest.approx(math.log(recorded.ratio), abs=1e-3)
-                    assert len(logs) == one.length and terms.text("ratio").startswith("= exp(mean_log_ratio)")
+                    assert len(logs) == one.length and "exp(mean_log_ratio)" in terms.text("ratio")
                 size = max(1.0, recorded.ratio, abs(recorded.advantage))
                 first, *lines = terms.text("J").split("\n")
                 assert lines and first.startswith(("= min(", "= max(min("))
