@@ -10,7 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from rlviz.pictures.base import FAINT, LINE, TEXT, dress, new_figure, plain
-from rlviz.runs.learning import draw_band, looks
+from rlviz.runs.learning import draw_band, line_style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ def _draw_curves(part: SubFigure, comparison: Comparison, rows: int, columns: in
             continue
         pair = [(0, names[0]), *enumerate(names[number : number + 1], start=number)]
         for index, name in pair:
-            curve, marks = curves[name], {"marker": looks(index)["marker"], "markersize": 6, "label": plain(name)}
+            curve, marks = curves[name], {"marker": line_style(index)["marker"], "markersize": 6, "label": plain(name)}
             every = max(1, len(curve) // 8)
             marks["markevery"] = (every // 2 * (index > 0), every)  # markers of lines that lie on each other stay apart
             band = curve["lowest"], curve["iqm"], curve["highest"]
@@ -67,7 +67,7 @@ def _draw_curves(part: SubFigure, comparison: Comparison, rows: int, columns: in
 
 def _draw_ends(ax: Axes, table: pd.DataFrame, scores: pd.DataFrame) -> None:
     for index, row in enumerate(table.to_dict("records")):
-        look = looks(index)
+        look = line_style(index)
         dot: dict[str, Any] = {"color": look["color"], "marker": look["marker"], "markersize": 11}
         seeds = scores.loc[scores["contender"] == row["contender"], "held_out_accuracy"]
         ax.plot([row["low"], row["high"]], [index, index], color=look["color"], linewidth=LINE + 1.5, zorder=2)

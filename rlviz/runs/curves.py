@@ -28,29 +28,29 @@ BELOW = 0.05  # of an axis: under 0, so that a line of zeros is seen
 
 @dataclass(frozen=True)
 class Curve:
-    """A column of the records as a line; seldom: there only in runs where it was ever another number than 0."""
+    """A column of the records as a line; is_rare: there only in runs where it was ever another number than 0."""
 
     column: str
     words: str
     colour: str = "blue"
     dash: str = ""
     marker: str = ""
-    seldom: bool = False
+    is_rare: bool = False
 
 
 @dataclass(frozen=True)
 class Graph:
     """Curves that share axes.
 
-    top: the least that the vertical axis reaches up to. named: whether the names of runs before stand at their lines. tall: the
-    height, in units of the usual one; lower graphs stand above each other, beside a whole one.
+    top: the least that the vertical axis reaches up to. has_run_names: whether the names of runs before stand at their lines.
+    tall: the height, in units of the usual one; lower graphs stand above each other, beside a full one.
     """
 
     title: str
     unit: str
     top: float
     curves: tuple[Curve, ...]
-    named: bool = True
+    has_run_names: bool = True
     tall: float = 1.0
 
 
@@ -60,7 +60,7 @@ GROUP_GRAPHS = (
     Graph("Entropy", "nats per token", 0.8, (Curve("entropy", ""),)),
     Graph("Clipped tokens", "share", 0.05, (
         Curve("clip_fraction_high", "above limit"), Curve("clip_fraction_low", "below limit", "vermilion", dash="6 3"),
-        Curve("clip_fraction_dual", "dual clip", "green", dash="2 2", seldom=True)), named=False),
+        Curve("clip_fraction_dual", "dual clip", "green", dash="2 2", is_rare=True)), has_run_names=False),
 )  # fmt: skip
 PAIR_GRAPHS = (
     Graph("Accuracy", "share", 1.02, (
@@ -128,9 +128,9 @@ def _lines(graph: Graph, series: Sequence[Series]) -> list[Mark]:
     for number, line in sorted(enumerate(series), key=lambda pair: pair[1].look != "before"):
         for curve in graph.curves:
             key = f"r{number}_{curve.column}"
-            style: dict[str, Any] = {"colour": curve.colour, "when": f"{key}_there" if curve.seldom else ""}
+            style: dict[str, Any] = {"colour": curve.colour, "when": f"{key}_there" if curve.is_rare else ""}
             if line.look == "before":
-                words = line.name if graph.named and curve is graph.curves[0] else ""
+                words = line.name if graph.has_run_names and curve is graph.curves[0] else ""
                 style |= {"colour": "grey", "width": 1.2, "dash": curve.dash}
             else:
                 if len(line.seeds) > 1:
@@ -156,10 +156,9 @@ def bind_data(
             for curve in graph.curves:
                 key = f"r{number}_{curve.column}"
                 seeds = [measured_points(records, curve.column) for records in line.seeds]
-                bound[f"{key}_at"], bound[key] = (
-                    seeds[0] if len(seeds) == 1 else mean_over_seeds(line.seeds, curve.column)
-                )
-                if curve.seldom:
+                mean = seeds[0] if len(seeds) == 1 else mean_over_seeds(line.seeds, curve.column)
+                bound[f"{key}_at"], bound[key] = mean
+                if curve.is_rare:
                     bound[f"{key}_there"] = int(any(measured.any() for _, measured in seeds))
                 if line.look != "before" and len(seeds) > 1:  # end to end, with a gap between two
                     for name, side in ((f"{key}_each_at", 0), (f"{key}_each", 1)):
@@ -213,10 +212,8 @@ class LiveCurves(View):
 
     def show(self, series: Sequence[Series], steps: int, caption: str) -> None:
         """Show these series and a caption. Where their names or number are others than before, all is drawn anew."""
-        bound, looks = (
-            bind_data(series, steps, caption, self._graphs),
-            str([(s.name, s.look, len(s.seeds)) for s in series]),
-        )
+        bound = bind_data(series, steps, caption, self._graphs)
+        looks = str([(line.name, line.look, len(line.seeds)) for line in series])
         with self.hold_sync():
             self.data = bound
             if looks != self._looks:

@@ -1,6 +1,6 @@
 """Learning curves: replicas or seeds as a line in a band, what there is to watch in one run, what tells of a hacked reward.
 
-`looks` says how lines are told apart, `draw_band` and `draw_seeds` draw one: pictures of claims and of comparisons begin there.
+`line_style` says how lines are told apart, `draw_band` and `draw_seeds` draw one: pictures of claims and comparisons use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from small_models.checks import checked
 MARKERS = "os^DvPX*<>p"
 
 
-def looks(index: int) -> dict[str, Any]:
+def line_style(index: int) -> dict[str, Any]:
     """Return colour, line style and marker of a line by its place: no two of the first eleven are alike in grey."""
     style = LINE_STYLES[(index + index // len(COLOURS)) % len(LINE_STYLES)]
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": style, "marker": MARKERS[index % len(MARKERS)]}
@@ -28,7 +28,7 @@ def looks(index: int) -> dict[str, Any]:
 
 def draw_band(ax: Axes, at: Any, low: Any, line: Any, high: Any, index: int, **more: Any) -> None:
     """Draw a line in a band, in the looks of its place among the lines; more: how else it looks, in matplotlib's words."""
-    look = {"linewidth": LINE, **looks(index), "marker": "", **more}
+    look = {"linewidth": LINE, **line_style(index), "marker": "", **more}
     ax.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
     ax.plot(at, line, **look)
 
@@ -40,13 +40,13 @@ def draw_seeds(
     draw_band(ax, seeds.index, seeds.min(axis=1), seeds.agg(line, axis=1), seeds.max(axis=1), index, **more)
 
 
-def over_seeds(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
+def seed_values(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
     """Return a column of histories as values [steps, seeds], over the steps at which any of them measured it."""
     seeds = [history.set_index("step")[column].astype(float) for history in histories]
     return pd.concat(seeds, axis=1).dropna(how="all")
 
 
-def with_seeds(name: str, histories: Sequence[pd.DataFrame]) -> str:
+def label_with_seeds(name: str, histories: Sequence[pd.DataFrame]) -> str:
     """Return a setting's name with how many seeds it has."""
     return f"{name} ({len(histories)} seed{'s'[: len(histories) > 1]})"
 
@@ -107,7 +107,7 @@ PAIR_PANELS: tuple[Panel, ...] = (
 )  # fmt: skip
 
 
-def panels_of(history: pd.DataFrame) -> tuple[Panel, ...]:
+def select_panels(history: pd.DataFrame) -> tuple[Panel, ...]:
     """Return what there is to watch in a history: what its run measured."""
     measured = {name for name in history if history[name].notna().any()}
     if "margin" in measured:
@@ -130,7 +130,7 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
     if ax is None:
         ax = dress(new_figure(6, 4).add_subplot(), title="", x="step", y="")
     for index, (column, words) in enumerate(metrics.items()):
-        look = looks(index)
+        look = line_style(index)
         measured = history[["step", column]].dropna().astype(float)
         at, values = measured["step"], measured[column]
         if column == "held_out_accuracy" or len(measured) == 1:
@@ -147,7 +147,7 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
 def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     """Draw the things to watch in one run: of sampled responses reward and accuracy, entropy, clipped tokens and length, and
     what a critic or a learned reward adds; of preference pairs accuracy, margin, log-probabilities and pull."""
-    panels = panels_of(history)
+    panels = select_panels(history)
     rows = (len(panels) + 1) // 2
     figure = new_figure(10, 3.2 * rows)
     axes = list(figure.subplots(rows, 2).flat)
@@ -175,8 +175,8 @@ def plot_seeds(
     if ax is None:
         ax = new_figure(7, 4).add_subplot()
     for index, (name, histories) in enumerate(runs.items()):
-        values = over_seeds(histories, column).apply(_smooth)
-        draw_seeds(ax, values, index, line="mean", label=with_seeds(name, histories))
+        values = seed_values(histories, column).apply(_smooth)
+        draw_seeds(ax, values, index, line="mean", label=label_with_seeds(name, histories))
     ax.legend(fontsize=TEXT - 2, framealpha=1)
     return dress(ax, title="", x="step", y=label or column)
 
@@ -235,7 +235,7 @@ def plot_hacking(
         handles=axes["kl"].get_lines(),
         loc="outside lower center",
         ncols=2 if len(runs) == 4 else len(runs),
-        labels=[with_seeds(name, histories) for name, histories in runs.items()],
+        labels=[label_with_seeds(name, histories) for name, histories in runs.items()],
         fontsize=TEXT,
         frameon=False,
         handlelength=3.5,
@@ -247,7 +247,7 @@ def plot_hacking(
 
 def _without_spikes(histories: Sequence[pd.DataFrame], column: str, start_accuracy: float | None) -> pd.DataFrame:
     """Return values [steps, seeds]: medians over neighbours, and the accuracy as measured, from before the first step on."""
-    seeds = over_seeds(histories, column)
+    seeds = seed_values(histories, column)
     if column != "held_out_accuracy":
         return seeds.rolling(1 + 2 * (len(seeds) // 20), min_periods=1, center=True).median()
     if start_accuracy is not None:

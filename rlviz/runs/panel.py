@@ -221,11 +221,8 @@ class TrainingPanel(widgets.VBox):
         words = f"{state} {self.algorithm.name} on {self.task.name}, {settings.steps} steps."
         if self.run is not None and self.records:
             left, times = settings.steps - self.run.step, self._step_seconds
-            time_left = (
-                f" ({describe_seconds(left * sum(times) / len(times))} left)"
-                if self._running and times and left
-                else ""
-            )
+            seconds = left * sum(times) / len(times) if self._running and times else 0
+            time_left = f" ({describe_seconds(seconds)} left)" if seconds else ""
             widths = numbers(self.run.algorithm)
             limits = "".join(f"{LABELS[name]} {widths[name]:g}, " for name in ("eps_low", "eps_high") if name in widths)
             updates = f"{settings.updates_per_rollout} update{'s'[: settings.updates_per_rollout > 1]}"

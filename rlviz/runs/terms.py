@@ -194,17 +194,15 @@ class _TermWriter:
         numbers |= self.group_texts | {"log_ratios": ", ".join(map(format_number, logs))} | texts
         terms: list[Term] = []
         if token.weight:
-            pushes, objectives = self.all_pushes, self.all_objectives
-            numbers["share_of_push"] = f"{abs(token.push) / pushes:.1%}" if pushes else "0 %"
-            numbers["share_of_loss"] = (
-                f"{abs(token.weight * token.objective) / objectives:.1%}" if objectives else "0 %"
-            )
+            loss = abs(token.weight * token.objective)
+            shares = {"share_of_push": (abs(token.push), self.all_pushes), "share_of_loss": (loss, self.all_objectives)}
+            numbers |= {name: f"{part / total:.1%}" if total else "0 %" for name, (part, total) in shares.items()}
             gradient = Term("share of the gradient", "share_of_push", f"|push| {AMONG}")
             push = "= weight · ∂objective/∂log π = {weight} · {slope!}" if "slope" in numbers else "−∂loss/∂log π"
-            loss = Term("share of the loss", "share_of_loss", f"|weight · objective| {AMONG}")
+            share = Term("share of the loss", "share_of_loss", f"|weight · objective| {AMONG}")
             objective = self._objective(token, values, numbers)
             weight = self._term("weight", values, numbers)
-            terms = [objective, weight, Term("push", "push", push, (gradient, loss))]
+            terms = [objective, weight, Term("push", "push", push, (gradient, share))]
         return TokenTerms(
             sentence, tuple(terms), {key: numbers[key] for key in _keys(sentence, terms) if key in numbers}
         )
