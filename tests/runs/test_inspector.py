@@ -10,7 +10,7 @@ import pytest
 from rlviz.algorithms import DAPO, DPO, GRPO, differences
 from rlviz.runs import inspected
 from rlviz.runs.formula import fill_template
-from rlviz.runs.inspector import inspect_run
+from rlviz.runs.inspector import RunInspector, inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.terms import token_terms
 from rlviz.training import RunFolder, TrainSettings, train
@@ -145,7 +145,7 @@ def test_every_token_has_the_numbers_of_its_record_and_the_terms_of_its_group(gr
     records, folder = grpo
     inspector, compared = inspect_run(folder), 0
     names = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "weight", "push")
-    group, expected = records[5].groups[inspector.group - 1], None
+    group = records[5].groups[inspector.group - 1]
     expected = token_terms(GRPO, records[5], group)
     run_row, lengths = group_of(inspector)["others"][0], [len(response.tokens) for response in group.responses]
     for r, response in enumerate(group.responses):
@@ -321,6 +321,7 @@ def test_a_frozen_page_holds_what_the_kernel_would_send_and_asks_nobody(runs, tm
     monkeypatch.setattr(
         "rlviz.runs.inspector.pack", lambda data: packed.append(json.loads(json.dumps(data))) or "PACKED"
     )
+    monkeypatch.setattr(RunInspector, "png", b"")  # which takes longest
     inspector = inspect_run(runs["grpo"][1], runs["dapo"][1])
     place, page = inspector.place, inspector.save(tmp_path / "both.html").read_text(encoding="utf-8")
     assert "<title>rlviz: 1 (GRPO) and 2 (DAPO)</title>" in page and "default-src &#x27;none&#x27;;" in page
