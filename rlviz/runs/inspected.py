@@ -7,7 +7,7 @@ Every number is written here, so that the page only picks. A column holds a valu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -199,8 +199,3 @@ def strongest_push(record: StepRecord) -> tuple[int, int, int]:
 def visible_token(token: str) -> str:
     """Return the token with visible white space; "∅" for an empty one."""
     return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
-
-
-def token_steps(records: Iterable[StepRecord]) -> list[int]:
-    """Return the steps that were recorded with tokens."""
-    return [record.step for record in records if record.has_tokens]

@@ -26,7 +26,7 @@ from rlviz.page.script import module
 from rlviz.page.widget import ALONE, fragment, pack, page, with_twin
 from rlviz.runs import curves
 from rlviz.runs.curves import Series
-from rlviz.runs.inspected import StepWriter, strongest_push, token_steps
+from rlviz.runs.inspected import StepWriter, strongest_push
 from rlviz.runs.panel import TrainingPanel
 from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun
@@ -75,7 +75,7 @@ class RunSnapshot:
     @property
     def token_steps(self) -> tuple[int, ...]:
         """The steps recorded with tokens."""
-        return tuple(token_steps(self.records))
+        return tuple(record.step for record in self.records if record.has_tokens)
 
     def describe(self, name: str, step: int) -> str:
         """Return the run's numbers at a step in words, and its last held-out accuracy by then."""
