@@ -122,7 +122,7 @@ def _listed(steps: Sequence[int]) -> str:
     return ", ".join(few if len(few) <= LISTED else [*few[:3], "…", few[-1]])
 
 
-def _reader(run: Any, algorithm: Algorithm | None) -> Callable[[], RunSnapshot]:
+def snapshot_reader(run: Any, algorithm: Algorithm | None) -> Callable[[], RunSnapshot]:
     """Return a function that reads the run as it is when called. Raises ValueError when `run` is nothing to read from."""
     if isinstance(run, TrainingRun):
         if run.folder is None:
@@ -454,7 +454,7 @@ def inspect_run(
     none, another algorithm than the folder's, a run that another version of rlviz wrote, or a run on pairs beside one on groups.
     """
     sources = [(run, algorithm), *([] if other is None else [(other, other_algorithm)])]
-    inspector = RunInspector([_reader(*source) for source in sources])
+    inspector = RunInspector([snapshot_reader(*source) for source in sources])
     for source, _ in sources:
         if isinstance(source, TrainingPanel):  # whose curves change after each step that it shows, ten times a second
             source.curves.observe(lambda change: inspector.refresh(), names="data")
