@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from rlviz.runs.playground import whole_page
+from rlviz.runs.playground import standalone_page
 
 OUT = Path(__file__).parent.parent / "notebooks" / "images" / "rlviz.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -23,7 +23,7 @@ def main() -> None:
     """Train two algorithms beside each other in the page, and take what is seen then."""
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "playground.html"
-        file.write_text(whole_page(), encoding="utf-8")
+        file.write_text(standalone_page(), encoding="utf-8")
         path = next(filter(None, map(shutil.which, BROWSERS)), None)
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})

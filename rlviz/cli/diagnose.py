@@ -35,12 +35,12 @@ def diagnose(
     TensorBoard's .csv; settings then have that program's names.
     """
     from rlviz.runs.diagnosis import diagnose as diagnosis_of, runs_in
-    from rlviz.runs.logs import is_own
+    from rlviz.runs.logs import is_rlviz_run
     from rlviz.runs.report import save_report
 
     if out is not None:
         check_out(out)
-    folders = runs_in(run) if is_own(run) else [run]
+    folders = runs_in(run) if is_rlviz_run(run) else [run]
     if not folders:
         raise ValueError(f"{run} holds a comparison of which no run has a step yet")
     diagnoses = {folder: diagnosis_of(folder) for folder in folders}
@@ -59,14 +59,14 @@ def diagnose(
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    from rlviz.runs.diagnosis import effect_lines, told
+    from rlviz.runs.diagnosis import advice_lines, effect_lines
 
     console.print(f"[bold]{plain(diagnosis.summary)}[/]", soft_wrap=True)
     for finding, effects in diagnosis.causes:
         colour = COLOURS[finding.grade]
         console.print()
         console.print(f"[{colour}]{finding.grade.capitalize()}:[/] {plain(finding.finding)}")
-        for line in told(finding):
+        for line in advice_lines(finding):
             console.print(Padding(plain(line), (0, 0, 0, 2), expand=False))
         for line in effect_lines(effects):
             console.print(Padding(plain(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())), expand=False))

@@ -38,13 +38,13 @@ def playground(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
 ) -> None:
     """Write a page in which a small language model trains, and open it; it needs no kernel, no server and no network."""
-    from rlviz.runs.playground import whole_page
+    from rlviz.runs.playground import standalone_page
     from rlviz.training.files import write_text
 
     if out.suffix != ".html":
         raise ValueError(f"--out must end in .html; got {out.name}")
     check_out(out)
-    write_text(out, whole_page())
+    write_text(out, standalone_page())
     say(f"written to {out}")
     if browser and not webbrowser.open(out.resolve().as_uri()):
         console.print("No browser could be opened here; open that file in one.")

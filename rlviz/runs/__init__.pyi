@@ -10,7 +10,7 @@ from .learning import (
     plot_metrics as plot_metrics,
     plot_seeds as plot_seeds,
 )
-from .logs import Imported as Imported, import_run as import_run
+from .logs import ImportedRun as ImportedRun, import_run as import_run
 from .panel import training_panel as training_panel
 from .playground import train_in_page as train_in_page
 from .recordings import recorded_run as recorded_run

@@ -1,8 +1,9 @@
-"""What each arm came to: a dot per seed, and a bar for the median, which one seed far off does not move."""
+"""plot_arms: the outcome of each arm, a dot per seed and a bar for the median, which one seed far off does not move."""
 
 from __future__ import annotations
 
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,8 +24,8 @@ def plot_arms(ax: Axes, frame: pd.DataFrame, y: str, *, by: str = "arm", title: 
     for row, arm in enumerate(arms):
         values = frame[frame[by] == arm].groupby("seed")[y].mean().dropna().to_numpy()
         if not len(values):
-            place = ax.get_yaxis_transform()
-            ax.text(0.5, row, "not reached", transform=place, ha="center", va="center", fontsize=TEXT - 1)
+            at: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "center", "va": "center"}
+            ax.text(0.5, row, "not reached", fontsize=TEXT - 1, **at)
             continue
         heights = row + np.linspace(-0.22, 0.22, len(values))
         ax.plot(values, heights, "o", color=COLOURS[0], markeredgecolor="white", markeredgewidth=0.6, markersize=8)

@@ -1,4 +1,4 @@
-"""Contenders over the same budget: curves with the spread of their seeds, and where each ends with its interval."""
+"""plot_comparison: contenders over the same budget, as curves with the spread of their seeds, and where each ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from rlviz.pictures.base import FAINT, LINE, TEXT, dress, new_figure, plain
-from rlviz.runs.learning import draw_band, looks
+from rlviz.runs.learning import draw_band, line_style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,20 +45,20 @@ def _draw_curves(part: SubFigure, comparison: Comparison, rows: int, columns: in
     names = comparison.contenders
     curves = dict(list(comparison.curves().groupby("contender")))
     grid = part.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
-    for place, ax in enumerate(grid, start=1):
-        if place >= max(2, len(names)):
+    for number, ax in enumerate(grid, start=1):
+        if number >= max(2, len(names)):
             ax.remove()
             continue
-        pair = [(0, names[0]), *enumerate(names[place : place + 1], start=place)]
+        pair = [(0, names[0]), *enumerate(names[number : number + 1], start=number)]
         for index, name in pair:
-            curve, marks = curves[name], {"marker": looks(index)["marker"], "markersize": 6, "label": plain(name)}
+            curve, marks = curves[name], {"marker": line_style(index)["marker"], "markersize": 6, "label": plain(name)}
             every = max(1, len(curve) // 8)
             marks["markevery"] = (every // 2 * (index > 0), every)  # markers of lines that lie on each other stay apart
             band = curve["lowest"], curve["iqm"], curve["highest"]
             draw_band(ax, curve[comparison.budget], *band, index, **marks)
         ax.xaxis.set_major_locator(MaxNLocator(2 if columns > 1 else 6, steps=[1, 2, 5, 10]))
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        ax.tick_params(labelbottom=place + columns >= max(2, len(names)))
+        ax.tick_params(labelbottom=number + columns >= max(2, len(names)))
         dress(ax, title=plain(" and ".join(name for _, name in pair)), x="", y="")  # their looks are named on the right
     part.suptitle("Line: interquartile mean; band: all seeds", fontsize=TEXT + 1)
     part.supxlabel(BUDGET_WORDS[comparison.budget], fontsize=TEXT)
@@ -67,7 +67,7 @@ def _draw_curves(part: SubFigure, comparison: Comparison, rows: int, columns: in
 
 def _draw_ends(ax: Axes, table: pd.DataFrame, scores: pd.DataFrame) -> None:
     for index, row in enumerate(table.to_dict("records")):
-        look = looks(index)
+        look = line_style(index)
         dot: dict[str, Any] = {"color": look["color"], "marker": look["marker"], "markersize": 11}
         seeds = scores.loc[scores["contender"] == row["contender"], "held_out_accuracy"]
         ax.plot([row["low"], row["high"]], [index, index], color=look["color"], linewidth=LINE + 1.5, zorder=2)

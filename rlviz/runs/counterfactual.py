@@ -6,7 +6,7 @@ recorded; so the weights are those of a rollout of this one group, for the run's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,15 +20,16 @@ from rlviz.algorithms.family import Algorithm, changes
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.runs.terms import log_probability
 from rlviz.training.records import loss_and_pushes, token_weights
-from rlviz.types import Batch, GroupRecord, LossOutput
+from rlviz.types import Batch, GroupRecord, LossOutput, TokenRecord
 
 NEAR = 1e-5  # what differs by less does so by the rounding of records
 
 
 @dataclass(frozen=True)
 class RecordedGroup:
-    """A group's record as tensors, P = 1. there: where a response has a token. mask: which of them the policy wrote, and the
-    settings of the run left in. rewards, correct, well_formed, truncated, lengths: [1, G]; the others [1, G, T].
+    """A group's record as tensors, P = 1. mask: the tokens that the policy wrote and the settings of the run left in.
+
+    rewards, correct, well_formed, truncated, lengths: [1, G]; the others [1, G, T].
     """
 
     logp: Float[Tensor, "1 G T"]
@@ -39,7 +40,6 @@ class RecordedGroup:
     chosen: Bool[Tensor, "1 G T"] | None
     values: Float[Tensor, "1 G T"] | None
     advantages: Float[Tensor, "1 G T"]
-    there: Bool[Tensor, "1 G T"]
     mask: Bool[Tensor, "1 G T"]
     rewards: Float[Tensor, "1 G"]
     correct: Float[Tensor, "1 G"]
@@ -48,51 +48,43 @@ class RecordedGroup:
     lengths: Tensor
 
     @classmethod
-    def of(cls, group: GroupRecord) -> RecordedGroup:
+    def from_record(cls, group: GroupRecord) -> RecordedGroup:
         """Return the tensors of a group that was recorded with its tokens, whose numbers are finite."""
         rows = [response.tokens for response in group.responses]
-        there = _padded([[True] * len(row) for row in rows]).bool()
-        weights = _padded([[token.weight for token in row] for row in rows])
-        observed = _padded([[token.observed for token in row] for row in rows]).bool()
+        longest = max(map(len, rows), default=0)
 
-        def column(name: str, of: Any = float) -> Tensor | None:
+        def padded(number: Callable[[TokenRecord], float]) -> Tensor:
+            values = [[*map(number, row), *[0.0] * (longest - len(row))] for row in rows]
+            return torch.tensor([values]).double()
+
+        def optional(name: str, of: Callable[[Any], float] = float) -> Tensor | None:
             if any(getattr(token, name) is None for row in rows for token in row):
                 return None
-            return _padded([[of(getattr(token, name)) for token in row] for row in rows])
+            return padded(lambda token: of(getattr(token, name)))
 
-        chosen = column("chosen")
-        logp, old_logp = (column(name, log_probability) for name in ("new_prob", "old_prob"))
-        advantages = column("advantage")
-        assert logp is not None
-        assert old_logp is not None
-        assert advantages is not None
-
-        def of_responses(name: str) -> Tensor:
+        def responses(name: str) -> Tensor:
             return torch.tensor([[float(getattr(response, name)) for response in group.responses]]).double()
 
+        chosen = optional("chosen")
+        weights = padded(lambda token: token.weight)
+        written = padded(lambda token: not token.observed).bool()
         return cls(
-            logp=logp,
-            old_logp=old_logp,
-            sampler_logp=column("sampler_prob", log_probability),
-            ref_logp=column("ref_prob", log_probability),
-            entropy=column("entropy"),
+            logp=padded(lambda token: log_probability(token.new_prob)),
+            old_logp=padded(lambda token: log_probability(token.old_prob)),
+            sampler_logp=optional("sampler_prob", log_probability),
+            ref_logp=optional("ref_prob", log_probability),
+            entropy=optional("entropy"),
             chosen=None if chosen is None else chosen > 0,
-            values=column("value"),
-            advantages=advantages,
-            there=there,
+            values=optional("value"),
+            advantages=padded(lambda token: token.advantage),
             # a response without weight in a group that has some left the loss for its own sake
-            mask=there & ~observed & ((weights > 0) | (not weights.any())),
-            rewards=of_responses("reward"),
-            correct=of_responses("correct"),
-            well_formed=of_responses("well_formed"),
-            truncated=of_responses("truncated").bool(),
-            lengths=of_responses("length").long(),
+            mask=written & ((weights > 0) | (not weights.any())),
+            rewards=responses("reward"),
+            correct=responses("correct"),
+            well_formed=responses("well_formed"),
+            truncated=responses("truncated").bool(),
+            lengths=responses("length").long(),
         )
-
-
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
-    longest = max(map(len, rows), default=0)
-    return torch.tensor([[[*row, *[0.0] * (longest - len(row))] for row in rows]]).double()
 
 
 @dataclass(frozen=True)
@@ -100,7 +92,7 @@ class Counterfactual:
     """What an algorithm would have done with a recorded group.
 
     needs: what the record lacks of what it asks for, and what stands in for it. The rest is None where nothing can.
-    output: its loss and what that was made of. advantages, weights, pushes: [1, G, T]. reasons: slots that differ from those of
+    output: its loss and parts. advantages, weights, pushes: [1, G, T]. reasons: slots that differ from those of
     the run's algorithm → where that alone changes the push, [1, G, T].
     """
 
@@ -123,60 +115,48 @@ class Counterfactuals:
         self.algorithm = algorithm
         self.others = [other for other in others if other != algorithm]
         self._changes = [changes(algorithm, other) for other in self.others]
-        # the run's algorithm with one piece changed, each once; None where a piece does not fit, as a critic's advantages do not
+        # The run's algorithm with one piece changed shows what that piece alone does. Many algorithms share a piece, so that each
+        # is evaluated once; None where a piece does not fit, as a critic's advantages do not.
         self._hybrids: list[tuple[str, Any, PolicyGradient | None]] = []
         for slot, piece in ((slot, new) for change in self._changes for slot, (_, new) in change.items()):
-            if not any(slot == known_slot and piece == known for known_slot, known, _ in self._hybrids):
-                self._hybrids.append((slot, piece, self._with(slot, piece)))
+            if any(slot == known_slot and piece == known for known_slot, known, _ in self._hybrids):
+                continue
+            try:
+                self._hybrids.append((slot, piece, replace(algorithm, **{slot: piece})))
+            except (TypeError, ValueError):
+                self._hybrids.append((slot, piece, None))
 
-    def _with(self, slot: str, piece: Any) -> PolicyGradient | None:
-        try:
-            return replace(self.algorithm, **{slot: piece})
-        except (TypeError, ValueError):
-            return None
-
-    def of(self, group: GroupRecord, *, first_visit: bool = False) -> list[Counterfactual]:
+    def evaluate(self, group: GroupRecord, *, first_visit: bool = False) -> list[Counterfactual]:
         """Return a row for the run's own algorithm, and one for each of the others.
 
         group: recorded with its tokens, their numbers finite. first_visit: whether its prompt was surely never sampled before.
         """
-        recorded = RecordedGroup.of(group)
+        recorded = RecordedGroup.from_record(group)
 
-        def under(algorithm: Algorithm) -> Counterfactual:
+        def evaluate(algorithm: Algorithm) -> Counterfactual:
             try:
-                return _under(algorithm, self.algorithm, recorded, first_visit)
+                return evaluate_under(algorithm, self.algorithm, recorded, first_visit)
             except (ValueError, TypeError, RuntimeError) as error:  # an own piece, made for other batches than a group
                 return Counterfactual(algorithm, (f"needs more than this group: {error}",))
 
-        own, rows = under(self.algorithm), [under(other) for other in self.others]
-        if own.pushes is None:
-            return [own, *rows]
-        alone = [(slot, piece, None if hybrid is None else under(hybrid)) for slot, piece, hybrid in self._hybrids]
-        whole = [
-            replace(
-                row, reasons={slot: self._reason(slot, piece, alone, own, row) for slot, (_, piece) in change.items()}
-            )
-            for row, change in zip(rows, self._changes, strict=True)
-            if row.pushes is not None
-        ]
-        return [own, *(next((done for done in whole if done.algorithm is row.algorithm), row) for row in rows)]
-
-    def _reason(
-        self,
-        slot: str,
-        piece: Any,
-        alone: Sequence[tuple[str, Any, Counterfactual | None]],
-        own: Counterfactual,
-        row: Counterfactual,
-    ) -> Tensor:
-        """Return where this slot's piece alone changes the push; if it fits no algorithm of the run's kind, where A changes."""
-        assert own.pushes is not None
-        assert own.advantages is not None
-        assert row.advantages is not None
-        only = next(result for known_slot, known, result in alone if known_slot == slot and known == piece)
-        if only is not None and only.pushes is not None:
-            return differ(only.pushes, own.pushes)
-        return differ(row.advantages, own.advantages) if slot == "advantage" else torch.zeros_like(own.pushes).bool()
+        run, rows = evaluate(self.algorithm), [evaluate(other) for other in self.others]
+        if run.pushes is None or run.advantages is None:
+            return [run, *rows]
+        alone = [(slot, piece, None if hybrid is None else evaluate(hybrid)) for slot, piece, hybrid in self._hybrids]
+        for index, (row, change) in enumerate(zip(rows, self._changes, strict=True)):
+            if row.pushes is None or row.advantages is None:
+                continue
+            reasons = {}
+            for slot, (_, piece) in change.items():
+                hybrid = next(result for name, known, result in alone if name == slot and known == piece)
+                if hybrid is not None and hybrid.pushes is not None:
+                    reasons[slot] = differ(hybrid.pushes, run.pushes)
+                elif slot == "advantage":  # it fits no algorithm of the run's kind: the reason where A changes
+                    reasons[slot] = differ(row.advantages, run.advantages)
+                else:
+                    reasons[slot] = torch.zeros_like(run.pushes).bool()
+            rows[index] = replace(row, reasons=reasons)
+        return [run, *rows]
 
 
 def differ(a: Tensor, b: Tensor) -> Tensor:
@@ -184,83 +164,72 @@ def differ(a: Tensor, b: Tensor) -> Tensor:
     return (a - b).abs() > NEAR * torch.maximum(a.abs(), b.abs())
 
 
-def _under(other: Algorithm, run: PolicyGradient, recorded: RecordedGroup, first_visit: bool) -> Counterfactual:
+def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, first_visit: bool) -> Counterfactual:
+    """Return what an algorithm's own loss does with a group that `run` sampled, what it lacks, and what stands in for that."""
     if isinstance(other, PreferenceOptimization):
         return Counterfactual(other, ("needs pairs of a chosen and a rejected response",))
-    x, needs = recorded, []
+    needs = []
     mask = other.loss_mask(x.mask, x.truncated)
-    rewards, lacking = _rewards(other, run, x)
-    needs += lacking
-    advantages, lacking = _advantages(other, run, replace(x, mask=mask), rewards, first_visit)
-    needs += lacking
-    if advantages is None:
-        advantages = x.advantages
+
+    rewards = x.rewards
+    if other.shape != run.shape:
+        # Rewards before the run's own shaping are not recorded, but the shaped ones, or 1 for a right response, may be they.
+        def shaped(algorithm: PolicyGradient, raw: Tensor) -> Tensor:
+            return algorithm.shape_rewards(raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed)
+
+        raw = next((raw for raw in (x.rewards, x.correct) if not differ(shaped(run, raw), x.rewards).any()), None)
+        if raw is None:
+            needs.append("its shaping needs rewards before the run's own; here the recorded ones")
+        else:
+            rewards = shaped(other, raw)
+
+    # The recorded advantages stand where nothing that makes them differs, or where the record lacks what makes the others.
+    advantages = x.advantages
+    same_kl = other.kl_in_reward == run.kl_in_reward and (not run.kl_in_reward or other.kl == run.kl)
+    if other.advantage != run.advantage or not same_kl or not torch.equal(rewards, x.rewards):
+        lacking = _advantage_lacks(other, x, first_visit)
+        if lacking:
+            needs.append(f"its A needs {lacking}; here the run's A")
+        elif isinstance(other, ActorCritic):
+            assert x.values is not None
+            token_rewards = other.token_rewards(rewards, mask, x.old_logp, x.ref_logp)
+            advantages = other.advantages(token_rewards, x.values, mask)[0]
+        else:
+            assert isinstance(other, GroupPolicyGradient)
+            known: dict[str, Any] = {"old_logp": x.old_logp, "sampler_logp": x.sampler_logp, "ref_logp": x.ref_logp}
+            known |= {"correct": x.correct, "well_formed": x.well_formed}
+            advantages, _ = other.advantages(rewards, mask, **known)
+
     loss = other
     if other.kl_in_loss and x.ref_logp is None and other.asks_for("kl", "ref_logp"):
         needs.append("its KL needs probabilities under a reference; here without it")
         loss = other.without_kl()
     if x.entropy is None and other.asks_for("surrogate", "entropy"):
         needs.append("its surrogate needs entropies, which this run did not record; here without them")
+    # Which groups are used is drawn as in training, with a seed of its own, so that a row is the same each time.
     weights = token_weights(other, mask, other.select_groups(x.correct, torch.Generator().manual_seed(0)))
     chosen = x.chosen if other == run else None
     if chosen is None and other.can.choose is not None:
         needs.append("its surrogate chooses among the tokens of the whole update; here among those of this group")
-    given = weights, x.entropy, chosen, x.sampler_logp
-    batch = Batch(x.old_logp, advantages.masked_fill(~mask, 0.0), mask, x.ref_logp, *given)
+    batch = Batch(
+        x.old_logp, advantages.masked_fill(~mask, 0.0), mask, x.ref_logp, weights, x.entropy, chosen, x.sampler_logp
+    )
     output, pushes = loss_and_pushes(loss, x.logp, batch)
     return Counterfactual(other, tuple(needs), output, batch.advantages, weights, pushes)
 
 
-def _rewards(other: PolicyGradient, run: PolicyGradient, x: RecordedGroup) -> tuple[Tensor, list[str]]:
-    """Return the rewards as the other algorithm shapes them, and what is lacking for that."""
-    if other.shape == run.shape:
-        return x.rewards, []
-
-    def shaped(algorithm: PolicyGradient, raw: Tensor) -> Tensor:
-        return algorithm.shape_rewards(
-            raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed
-        )
-
-    for raw in (x.rewards, x.correct):  # those before the run's shaping are not recorded, but these may be they
-        if not differ(shaped(run, raw), x.rewards).any():
-            return shaped(other, raw), []
-    return x.rewards, ["its shaping needs rewards before the run's own; here the recorded ones"]
-
-
-def _advantages(
-    other: PolicyGradient, run: PolicyGradient, x: RecordedGroup, rewards: Tensor, first_visit: bool
-) -> tuple[Tensor | None, list[str]]:
-    """Return the advantages of the other algorithm, and what is lacking for that: then they are None."""
-    same_kl = other.kl_in_reward == run.kl_in_reward and (not run.kl_in_reward or other.kl == run.kl)
-    if other.advantage == run.advantage and same_kl and torch.equal(rewards, x.rewards):
-        return x.advantages, []
-    what = None
+def _advantage_lacks(other: PolicyGradient, x: RecordedGroup, first_visit: bool) -> str:
+    """Return what the record lacks of what an algorithm's advantages ask for, nothing where all is there."""
     if (other.kl_in_reward or other.asks_for("advantage", "ref_logp")) and x.ref_logp is None:
-        what = "probabilities under a reference"
-    elif isinstance(other, ActorCritic):
-        what = "the values of a critic" if x.values is None else None
-    elif other.asks_for("advantage", "history") and not first_visit:
-        what = "what this prompt earned before"
-    elif other.asks_for("advantage", "step_ends"):
-        what = "rewards of single steps"
-    elif other.asks_for("advantage", "old_entropy"):
-        what = "the entropies when it was sampled"
-    elif rewards.shape[1] < other.min_group_size:
-        what = f"at least {other.min_group_size} responses to a prompt"
-    if what is not None:
-        return None, [f"its A needs {what}; here the run's A"]
+        return "probabilities under a reference"
     if isinstance(other, ActorCritic):
-        assert x.values is not None
-        of_tokens = other.token_rewards(rewards, x.mask, x.old_logp, x.ref_logp)
-        return other.advantages(of_tokens, x.values, x.mask)[0], []
-    assert isinstance(other, GroupPolicyGradient)
-    made, _ = other.advantages(
-        rewards,
-        x.mask,
-        old_logp=x.old_logp,
-        sampler_logp=x.sampler_logp,
-        ref_logp=x.ref_logp,
-        correct=x.correct,
-        well_formed=x.well_formed,
-    )
-    return made, []
+        return "the values of a critic" if x.values is None else ""
+    if other.asks_for("advantage", "history") and not first_visit:
+        return "what this prompt earned before"
+    if other.asks_for("advantage", "step_ends"):
+        return "rewards of single steps"
+    if other.asks_for("advantage", "old_entropy"):
+        return "the entropies when it was sampled"
+    if x.rewards.shape[1] < other.min_group_size:
+        return f"at least {other.min_group_size} responses to a prompt"
+    return ""

@@ -1,4 +1,4 @@
-"""What a critic says over the tokens of an answer."""
+"""plot_values: the values of a critic along the tokens of an answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plot_values(answers: Mapping[str, Answer]) -> Figure:
         ax.plot(
             [last], [score], color=VERMILION, linestyle="none", marker="D", markersize=10, label="score", clip_on=False
         )
-        ax.set(xlim=(-0.3, last + 0.35), xticks=[place + 0.5 for place in range(last)])
+        ax.set(xlim=(-0.3, last + 0.35), xticks=[index + 0.5 for index in range(last)])
         ax.set_xticklabels(tokens, fontsize=TEXT)
         ax.tick_params(axis="x", length=0)
     all_axes[0].set_ylim(min(-0.08, *numbers), max(1.08, *numbers))

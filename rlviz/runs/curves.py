@@ -1,14 +1,13 @@
 """The curves of runs as a picture: graphs against the step, bound to tables that may still grow, on paper and in a page.
 
-`picture` says what is drawn, `data` gives the numbers that it is bound to. `LiveCurves` shows both in a notebook, and sends new
-numbers alone while a run goes on; a recorded run and the inspector put the same picture into pages without a kernel.
+`build_picture` says what is drawn, `bind_data` gives the numbers that it is bound to. `LiveCurves` shows both in a notebook, and
+sends new numbers alone while a run goes on; a recorded run and the inspector put the same picture into pages without a kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -24,73 +23,52 @@ from rlviz.types import PairRecord, StepRecord
 
 Records = Sequence[StepRecord] | Sequence[PairRecord]
 Measured = tuple[NDArray[np.float64], NDArray[np.float64]]
-GAP = np.array([np.nan])  # between the lines of several seeds
 BELOW = 0.05  # of an axis: under 0, so that a line of zeros is seen
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A column of the records as a line; seldom: there only in runs where it was ever another number than 0."""
+    """A column of the records as a line; is_rare: there only in runs where it was ever another number than 0."""
 
     column: str
     words: str
     colour: str = "blue"
     dash: str = ""
     marker: str = ""
-    seldom: bool = False
+    is_rare: bool = False
 
 
 @dataclass(frozen=True)
 class Graph:
     """Curves that share axes.
 
-    top: the least that the vertical axis reaches up to. named: whether the names of runs before stand at their lines. tall: the
-    height, in units of the usual one; lower graphs stand above each other, beside a whole one.
+    top: the least that the vertical axis reaches up to. has_run_names: whether the names of runs before stand at their lines.
+    tall: the height, in units of the usual one; lower graphs stand above each other, beside a full one.
     """
 
     title: str
     unit: str
     top: float
     curves: tuple[Curve, ...]
-    named: bool = True
+    has_run_names: bool = True
     tall: float = 1.0
 
 
-OF_GROUPS = (
-    Graph(
-        "Reward and accuracy",
-        "reward, accuracy",
-        1.02,
-        (Curve("reward", "reward"), Curve("held_out_accuracy", "held out", "vermilion", marker="o")),
-    ),
+GROUP_GRAPHS = (
+    Graph("Reward and accuracy", "reward, accuracy", 1.02, (
+        Curve("reward", "reward"), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
     Graph("Entropy", "nats per token", 0.8, (Curve("entropy", ""),)),
-    Graph(
-        "Clipped tokens",
-        "share",
-        0.05,
-        (
-            Curve("clip_fraction_high", "above limit"),
-            Curve("clip_fraction_low", "below limit", "vermilion", dash="6 3"),
-            Curve("clip_fraction_dual", "dual clip", "green", dash="2 2", seldom=True),
-        ),
-        named=False,
-    ),
-)
-OF_PAIRS = (
-    Graph(
-        "Accuracy",
-        "share",
-        1.02,
-        (Curve("pair_accuracy", "pairs"), Curve("held_out_accuracy", "held out", "vermilion", marker="o")),
-    ),
+    Graph("Clipped tokens", "share", 0.05, (
+        Curve("clip_fraction_high", "above limit"), Curve("clip_fraction_low", "below limit", "vermilion", dash="6 3"),
+        Curve("clip_fraction_dual", "dual clip", "green", dash="2 2", is_rare=True)), has_run_names=False),
+)  # fmt: skip
+PAIR_GRAPHS = (
+    Graph("Accuracy", "share", 1.02, (
+        Curve("pair_accuracy", "pairs"), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
     Graph("Margin of implicit rewards", "β · nats", 0.05, (Curve("margin", ""),)),
-    Graph(
-        "Log-probability against the start",
-        "nats per response",
-        0.05,
-        (Curve("chosen_gain", "chosen"), Curve("rejected_gain", "rejected", "vermilion", dash="6 3")),
-    ),
-)
+    Graph("Log-probability against the start", "nats per response", 0.05, (
+        Curve("chosen_gain", "chosen"), Curve("rejected_gain", "rejected", "vermilion", dash="6 3"))),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,7 +80,7 @@ class Series:
     look: Literal["now", "dashed", "before"] = "now"
 
 
-def points(records: Records, column: str) -> Measured:
+def measured_points(records: Records, column: str) -> Measured:
     """Return the steps at which a column was measured, and its values there."""
     pairs = [(record.step, value) for record in records if (value := getattr(record, column)) is not None]
     steps, values = np.array(pairs, dtype=float).reshape(-1, 2).T
@@ -111,104 +89,84 @@ def points(records: Records, column: str) -> Measured:
 
 def mean_over_seeds(seeds: Sequence[Records], column: str) -> Measured:
     """Return a column's mean at each step, over those seeds that have come so far."""
-    measured = [points(records, column) for records in seeds]
+    measured = [measured_points(records, column) for records in seeds]
     steps, values = (np.concatenate([part[side] for part in measured] or [np.empty(0)]) for side in (0, 1))
     at, index = np.unique(steps, return_inverse=True)
     return at, np.bincount(index, values, len(at)) / np.bincount(index, minlength=len(at))
 
 
-def picture(series: Sequence[Series], graphs: Sequence[Graph] = OF_GROUPS, *, at: Sequence[int] = ()) -> Picture:
-    """Return the picture of series, to be bound to their `data`, whose `said` stands above it.
+def build_picture(
+    series: Sequence[Series], graphs: Sequence[Graph] = GROUP_GRAPHS, *, at: Sequence[int] = ()
+) -> Picture:
+    """Return the picture of series, to be bound to their `bind_data`, whose `said` stands above it.
 
     at: the steps at which a line can stand that a person moves, the control `step`; none: no such line.
     """
-    panels = tuple(
-        Panel(
-            graph.title,
-            Axis("step", 0, "steps", whole=True),
-            Axis(graph.unit, f"low{place}", f"high{place}"),
-            tuple(_marks(place, graph, series, bool(at))),
-            tall=graph.tall,
-        )
-        for place, graph in enumerate(graphs)
-    )
+    panels = []
+    for index, graph in enumerate(graphs):
+        marks = _lines(graph, series)
+        if at:
+            label = "with tokens" if len(graph.curves) == 1 else ""
+            style: dict[str, Any] = {"colour": "ink", "shape": "+", "size": 5, "label": label, "when": "token_steps"}
+            marks.append(Points("token_steps", f"low{index}", **style))
+            marks.append(
+                Rule("step", colour="ink", drag="" if index else "step")
+            )  # one handle; a click anywhere moves it
+        x, y = Axis("step", 0, "steps", whole=True), Axis(graph.unit, f"low{index}", f"high{index}")
+        panels.append(Panel(graph.title, x, y, tuple(marks), tall=graph.tall))
     controls = {"step": Slider(value=at[-1], label="step", stops=tuple(at))} if at else {}
     titles = ", ".join(graph.title.lower() for graph in graphs)
     alt = f"{len(graphs)} graphs against the training step: {titles}."
-    return Picture(
-        "",
-        "",
-        panels,
-        controls,
-        (Say("{said}"),),
-        alt=alt,
-        columns=sum(graph.tall == 1 for graph in graphs) + any(graph.tall < 1 for graph in graphs),
-    )
+    columns = sum(graph.tall == 1 for graph in graphs) + any(graph.tall < 1 for graph in graphs)
+    return Picture("", "", tuple(panels), controls, (Say("{said}"),), alt=alt, columns=columns)
 
 
-def _marks(place: int, graph: Graph, series: Sequence[Series], cursor: bool) -> list[Mark]:
+def _lines(graph: Graph, series: Sequence[Series]) -> list[Mark]:
     """Return the lines of a graph, back to front. Those of one column are told apart by the names of the runs."""
-    alone, compared = len(graph.curves) == 1, sum(one.look != "before" for one in series) > 1
+    is_single, is_compared = len(graph.curves) == 1, sum(line.look != "before" for line in series) > 1
     marks: list[Mark] = []
-    for number, one in sorted(enumerate(series), key=lambda pair: pair[1].look != "before"):
+    for number, line in sorted(enumerate(series), key=lambda pair: pair[1].look != "before"):
         for curve in graph.curves:
-            key, when = f"r{number}_{curve.column}", f"r{number}_{curve.column}_there" if curve.seldom else ""
-            if one.look == "before":
-                name = one.name if graph.named and curve is graph.curves[0] else ""
-                style: dict[str, Any] = {"colour": "grey", "width": 1.2, "dash": curve.dash, "when": when}
-                marks.append(Line(f"{key}_at", key, label=name, direct=bool(name), **style))
-                continue
-            dash = "7 4" if one.look == "dashed" else "" if compared else curve.dash
-            if len(one.seeds) > 1:
-                marks.append(Line(f"{key}_each_at", f"{key}_each", colour=curve.colour, width=1, when=when))
-            words = one.name if alone and compared else curve.words if one.look == "now" else ""
-            style = {"colour": curve.colour, "dash": dash, "marker": curve.marker, "when": when}
+            key = f"r{number}_{curve.column}"
+            style: dict[str, Any] = {"colour": curve.colour, "when": f"{key}_there" if curve.is_rare else ""}
+            if line.look == "before":
+                words = line.name if graph.has_run_names and curve is graph.curves[0] else ""
+                style |= {"colour": "grey", "width": 1.2, "dash": curve.dash}
+            else:
+                if len(line.seeds) > 1:
+                    marks.append(Line(f"{key}_each_at", f"{key}_each", width=1, **style))
+                words = line.name if is_single and is_compared else curve.words if line.look == "now" else ""
+                dash = "7 4" if line.look == "dashed" else "" if is_compared else curve.dash
+                style |= {"dash": dash, "marker": curve.marker}
             marks.append(Line(f"{key}_at", key, label=words, direct=bool(words), **style))
-    if cursor:
-        marks.append(
-            Points(
-                "token_steps",
-                f"low{place}",
-                colour="ink",
-                shape="+",
-                size=5,
-                label="with tokens" if alone else "",
-                when="token_steps",
-            )
-        )
-        marks.append(Rule("step", colour="ink", drag="" if place else "step"))  # one handle; a click anywhere moves it
     return marks
 
 
-def data(
-    series: Sequence[Series], steps: int, said: str, graphs: Sequence[Graph] = OF_GROUPS, **others: Any
+def bind_data(
+    series: Sequence[Series], steps: int, caption: str, graphs: Sequence[Graph] = GROUP_GRAPHS, **others: Any
 ) -> dict[str, Any]:
-    """Return what the `picture` of these series and graphs is bound to, as JSON has it; others: more of it.
+    """Return what the picture of these series and graphs is bound to, as JSON has it; others: more of it.
 
     The axes hold `steps` steps, and the graph's least top unless a value leaves it.
     """
-    told: dict[str, Any] = {"steps": steps, "said": said, **others}
-    for place, graph in enumerate(graphs):
-        every = [np.empty(0)]
-        for number, one in enumerate(series):
+    bound: dict[str, Any] = {"steps": steps, "said": caption, **others}
+    for index, graph in enumerate(graphs):
+        values = [np.empty(0)]
+        for number, line in enumerate(series):
             for curve in graph.curves:
                 key = f"r{number}_{curve.column}"
-                each = [points(records, curve.column) for records in one.seeds]
-                told[f"{key}_at"], told[key] = each[0] if len(each) == 1 else mean_over_seeds(one.seeds, curve.column)
-                if curve.seldom:
-                    told[f"{key}_there"] = int(any(values.any() for _, values in each))
-                if one.look != "before" and len(each) > 1:
-                    told[f"{key}_each_at"], told[f"{key}_each"] = _end_to_end(each)
-                every += [values for _, values in each]
-        low, high = _limits(np.concatenate(every), graph.top)
-        told |= {f"low{place}": low, f"high{place}": high}
-    return {name: data_to_json(value.tolist() if hasattr(value, "tolist") else value) for name, value in told.items()}
-
-
-def _end_to_end(lines: Sequence[Measured]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return several lines as one, with a gap between them."""
-    steps, values = (np.concatenate(list(chain.from_iterable((GAP, line[side]) for line in lines))) for side in (0, 1))
-    return steps, values
+                seeds = [measured_points(records, curve.column) for records in line.seeds]
+                mean = seeds[0] if len(seeds) == 1 else mean_over_seeds(line.seeds, curve.column)
+                bound[f"{key}_at"], bound[key] = mean
+                if curve.is_rare:
+                    bound[f"{key}_there"] = int(any(measured.any() for _, measured in seeds))
+                if line.look != "before" and len(seeds) > 1:  # end to end, with a gap between two
+                    for name, side in ((f"{key}_each_at", 0), (f"{key}_each", 1)):
+                        bound[name] = np.concatenate([part for seed in seeds for part in ([np.nan], seed[side])])
+                values += [measured for _, measured in seeds]
+        low, high = _limits(np.concatenate(values), graph.top)
+        bound |= {f"low{index}": low, f"high{index}": high}
+    return {name: data_to_json(value.tolist() if hasattr(value, "tolist") else value) for name, value in bound.items()}
 
 
 def _limits(values: NDArray[np.float64], top: float) -> tuple[float, float]:
@@ -216,25 +174,25 @@ def _limits(values: NDArray[np.float64], top: float) -> tuple[float, float]:
 
     The lower one is at least BELOW of their distance under 0: on the axis itself a line of zeros could not be told from it.
     """
-    low, high, there = 0.0, top, values[np.isfinite(values)]
-    while there.max(initial=0.0) > high:
+    low, high, finite = 0.0, top, values[np.isfinite(values)]
+    while finite.max(initial=0.0) > high:
         high *= 1.5
-    while there.min(initial=0.0) < low:
+    while finite.min(initial=0.0) < low:
         low = 1.5 * low or -0.1 * top
     return min(low, -BELOW * high), high
 
 
-def given(shown: Picture, bound: Mapping[str, Any], **values: Any) -> dict[str, Any]:
+def page_payload(picture: Picture, bound: Mapping[str, Any], **values: Any) -> dict[str, Any]:
     """Return what `mount` of draw.js shows; values: of its controls."""
-    return {"name": "curves", "picture": to_json(shown), "values": values, "data": dict(bound)}
+    return {"name": "curves", "picture": to_json(picture), "values": values, "data": dict(bound)}
 
 
-def on_paper(shown: Picture, bound: Mapping[str, Any], **values: Any) -> Figure:
+def draw_figure(picture: Picture, bound: Mapping[str, Any], **values: Any) -> Figure:
     """Return the picture as a figure; values: of its controls."""
     numbers = {
         name: np.asarray(value, dtype=float) if isinstance(value, list) else value for name, value in bound.items()
     }
-    figure = draw(shown, Names(shown, values, numbers))
+    figure = draw(picture, Names(picture, values, numbers))
     assert isinstance(figure, Figure)
     return figure
 
@@ -242,24 +200,25 @@ def on_paper(shown: Picture, bound: Mapping[str, Any], **values: Any) -> Figure:
 class LiveCurves(View):
     """Curves in a notebook, whose numbers may be sent again and again, from any thread.
 
-    caption: what is said above them.
+    caption: the sentence above them. png: the picture as it is now.
     """
 
-    def __init__(self, graphs: Sequence[Graph] = OF_GROUPS) -> None:
+    def __init__(self, graphs: Sequence[Graph] = GROUP_GRAPHS) -> None:
         self._graphs = graphs
-        self._shown, self._looks = picture([], graphs), ""
-        bound = data([], 1, "", graphs)
-        super().__init__(given(self._shown, bound), lambda key, values: {})
+        self._picture, self._looks = build_picture([], graphs), ""
+        bound = bind_data([], 1, "", graphs)
+        super().__init__(page_payload(self._picture, bound), lambda key, values: {})
         self.data = bound
 
-    def show(self, series: Sequence[Series], steps: int, said: str) -> None:
-        """Show these series and sentences. Where their names or number are others than before, all is drawn anew."""
-        bound, looks = data(series, steps, said, self._graphs), str([(s.name, s.look, len(s.seeds)) for s in series])
+    def show(self, series: Sequence[Series], steps: int, caption: str) -> None:
+        """Show these series and a caption. Where their names or number are others than before, all is drawn anew."""
+        bound = bind_data(series, steps, caption, self._graphs)
+        looks = str([(line.name, line.look, len(line.seeds)) for line in series])
         with self.hold_sync():
             self.data = bound
             if looks != self._looks:
-                self._shown, self._looks = picture(series, self._graphs), looks
-                self.show_payload(given(self._shown, bound))
+                self._picture, self._looks = build_picture(series, self._graphs), looks
+                self.give(page_payload(self._picture, bound))
 
     @property
     def caption(self) -> str:
@@ -267,8 +226,7 @@ class LiveCurves(View):
 
     @property
     def png(self) -> bytes:
-        """The picture as it is now."""
-        return png(on_paper(self._shown, self.data))
+        return png(draw_figure(self._picture, self.data))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)

@@ -22,16 +22,15 @@ PLACE = re.compile(r"\{(\w+)(!?)\}")
 SAME = 1e-5  # records are float32
 
 
-def shown(value: float, decimals: int = 3) -> str:
+def format_number(value: float, decimals: int = 3) -> str:
     """Return a number as one reads it: 1.310, −0.0312, 1.2e−05, 10, ∞, not a number."""
     if math.isnan(value):
-        text = "not a number"
-    elif math.isinf(value):
-        text = "∞" if value > 0 else "-∞"
-    elif value == round(value):
-        text = f"{value + 0.0:.0f}"  # −0.0 is 0
-    else:
-        text = f"{value:.{decimals}f}" if abs(value) >= 0.0995 else f"{value:.3g}"
+        return "not a number"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == round(value):
+        decimals, value = 0, value + 0.0  # −0.0 is 0
+    text = f"{value:.{decimals}f}" if abs(value) >= 0.0995 or not decimals else f"{value:.3g}"
     return text.replace("-", "−")
 
 
@@ -42,9 +41,14 @@ def decimals_for(token: TokenRecord) -> int:
     return next((d for d in range(3, 6) if all(f"{a:.{d}f}" != f"{b:.{d}f}" for a, b in pairs)), 6)
 
 
-def filled(template: str, numbers: Mapping[str, str]) -> str:
+def fill_template(template: str, numbers: Mapping[str, str]) -> str:
     """Return a template with numbers, as they are shown, in its places."""
-    return PLACE.sub(lambda place: _bracketed(numbers[place[1]]) if place[2] else numbers[place[1]], template)
+
+    def number(place: re.Match[str]) -> str:
+        text = numbers[place[1]]
+        return f"({text})" if place[2] and text.startswith("−") else text
+
+    return PLACE.sub(number, template)
 
 
 class InNames(Unicode):
@@ -66,23 +70,23 @@ class WithPlaces(InNames):
         self.known = known
 
     def symbol(self, name: str) -> str:
-        return shown(self.known[name]) if name in self.known else f"{{{name}}}"
+        return format_number(self.known[name]) if name in self.known else f"{{{name}}}"
 
     def power(self, base: str, exponent: str) -> str:
         base = f"({base})" if base.startswith("−") else re.sub(r"^\{(\w+)\}$", r"{\1!}", base)
         return super().power(base, exponent)
 
 
-def template(formula: Node, known: Mapping[str, float]) -> str:
+def formula_template(formula: Node, known: Mapping[str, float]) -> str:
     """Return a formula with places for the numbers of its names; those that are known stand there."""
     text = NEGATIVE.sub(lambda number: f"({number[0]})", WithPlaces(known).write(formula))
     return BEHIND_A_SIGN.sub(r"{\1!}", text)
 
 
-def gradient_in_words(
+def describe_gradient(
     algorithm: PolicyGradient | None, token: TokenRecord, kl_slope: float | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Say whether the token's gradient is cut and why, else what it is, and which way it goes: a template, its numbers.
+    """Return a template that says whether the token's gradient is cut and why, else what it is and where it goes; its numbers.
 
     kl_slope: ∂KL/∂log π of the penalty in the loss, where that is known.
     """
@@ -90,46 +94,41 @@ def gradient_in_words(
         return "It is not in the loss: the task's environment wrote it, and the policy only read it.", {}
     if not token.weight:
         return "It is not in the loss: its group was not selected, or its response was left out.", {}
+    has_kl = algorithm is not None and algorithm.kl_in_loss
     decimals = decimals_for(token)
     numbers = {
-        "size": shown(abs(token.push)),
-        "ratio": shown(token.ratio, decimals),
-        "lower": shown(token.lower, decimals),
-        "upper": "∞" if token.upper is None else shown(token.upper, decimals),
-        "weight": shown(token.weight),
+        "size": format_number(abs(token.push)),
+        "ratio": format_number(token.ratio, decimals),
+        "lower": format_number(token.lower, decimals),
+        "upper": "∞" if token.upper is None else format_number(token.upper, decimals),
+        "weight": format_number(token.weight),
     }
     push = f"it is pushed {'up' if token.push > 0 else 'down'} by {{size}}"
     if token.clipped:
-        others = "The KL term" if algorithm is not None and algorithm.kl_in_loss else "The rest of the loss"
-        rest = f" {others} still counts: {push}." if token.push else ""
-        return f"Its gradient is cut: {_why_cut(token)}.{rest}", numbers
+        sign = "A > 0" if token.advantage > 0 else "A < 0"
+        why = f"the surrogate is flat at the ratio {{ratio}} where {sign}"
+        if token.advantage > 0 and token.upper is not None and token.ratio > token.upper:
+            why = f"the ratio {{ratio}} is above the upper limit {{upper}} and {sign}"
+        elif token.advantage < 0 and token.ratio < token.lower:
+            why = f"the ratio {{ratio}} is below the lower limit {{lower}} and {sign}"
+        others = "The KL term" if has_kl else "The rest of the loss"
+        return f"Its gradient is cut: {why}." + (f" {others} still counts: {push}." if token.push else ""), numbers
     if not token.push:
         return "Its advantage is 0, so it is not pushed." if not token.advantage else "It is not pushed.", numbers
-    only_kl = algorithm is not None and algorithm.kl_in_loss and not token.advantage
-    if only_kl:
+    if has_kl and not token.advantage:
         return f"A is 0: the KL term alone moves it, {push}.", numbers
     slope = token.push / token.weight
-    numbers["slope"] = shown(slope, decimals)
+    numbers["slope"] = format_number(slope, decimals)
     how = "by log π is "
-    if algorithm is not None and algorithm.kl_in_loss:
+    if has_kl:
         how = "∂(J − KL)/∂log π, the slope and not the value, is "
         if kl_slope is not None:
             how += "{slope_j} − {slope_kl!} = "
-            numbers |= {"slope_j": shown(slope + kl_slope, decimals), "slope_kl": shown(kl_slope, decimals)}
+            numbers |= {
+                "slope_j": format_number(slope + kl_slope, decimals),
+                "slope_kl": format_number(kl_slope, decimals),
+            }
     elif algorithm is not None:
         how = "∂J/∂log π = ratio · ∂J/∂ratio = {ratio} · {slope_by_ratio!} = "
-        numbers["slope_by_ratio"] = shown(slope / token.ratio, decimals)
+        numbers["slope_by_ratio"] = format_number(slope / token.ratio, decimals)
     return f"Its gradient {how}{{slope}}; times its weight {{weight}}, {push}.", numbers
-
-
-def _why_cut(token: TokenRecord) -> str:
-    sign = "A > 0" if token.advantage > 0 else "A < 0"
-    if token.advantage > 0 and token.upper is not None and token.ratio > token.upper:
-        return f"the ratio {{ratio}} is above the upper limit {{upper}} and {sign}"
-    if token.advantage < 0 and token.ratio < token.lower:
-        return f"the ratio {{ratio}} is below the lower limit {{lower}} and {sign}"
-    return f"the surrogate is flat at the ratio {{ratio}} where {sign}"
-
-
-def _bracketed(number: str) -> str:
-    return f"({number})" if number.startswith("−") else number

@@ -1,7 +1,7 @@
 """Training in the page: the shipped transformer and every group algorithm as programs that `page/train.js` runs.
 
-    transformer(decoder)         → {"prefill", "decode", "update"}, one for all algorithms, sizes and tasks
-    rule(algorithm)              → {"judge", "objective", …}, of about a kilobyte: what algorithms differ in
+    transformer(config, weights) → {"prefill", "decode", "update"}, one for all algorithms, sizes and tasks
+    trace_rule(algorithm)        → {"judge", "objective", …}, of about a kilobyte: what algorithms differ in
 
 The page reads prompts by `prefill`, samples by `decode`, a token of each response at a time, grades, and asks `judge` for the
 advantages. Each update runs `update` in two parts: up to the log-probabilities, and on from the slope of the loss by them, which
@@ -235,7 +235,7 @@ OFFERED: dict[str, GroupPolicyGradient] = {
 }
 
 
-def parameters(algorithm: GroupPolicyGradient) -> dict[str, float]:
+def piece_parameters(algorithm: GroupPolicyGradient) -> dict[str, float]:
     """Return the numbers of an algorithm's pieces that the page can change while it trains."""
     return {name: float(value) for name, value in numbers(algorithm).items() if name in RANGES}
 
@@ -265,10 +265,10 @@ def rule_curves(algorithm: GroupPolicyGradient) -> dict[str, Curve]:
         rules = {"correct": correct, "well_formed": well_formed}
         rewards = now.shape_rewards(correct, written.sum(-1), truncated=truncated != 0, **rules)
         seen = now.loss_mask(written, truncated != 0)
-        told = {"old_logp": old_logp, "ref_logp": ref_logp, "old_entropy": old_entropy, **rules}
+        known = {"old_logp": old_logp, "ref_logp": ref_logp, "old_entropy": old_entropy, **rules}
         past = {name: others[f"past_{name}"] for name in HISTORY}
         history = PromptHistory(**{**past, "visits": past["visits"].long()})
-        advantages, after = now.advantages(rewards, seen, history=history, **told)
+        advantages, after = now.advantages(rewards, seen, history=history, **known)
         parts = {"rewards": rewards, "seen": seen.double(), "advantages": advantages, "uses": now.uses(correct)}
         if algorithm.needs_reference:
             parts["kl"] = (k3(old_logp, ref_logp) * mask).sum() / mask.sum()
@@ -283,12 +283,12 @@ def rule_curves(algorithm: GroupPolicyGradient) -> dict[str, Curve]:
         advantages: Tensor,
         seen: Tensor,
         ref_logp: Tensor,
-        **own: Tensor,
+        **parameters: Tensor,
     ) -> dict[str, Tensor]:
         """Return the loss, its slopes by log π and by the entropy, and what the page shows of each token."""
-        leaves = [each.detach().requires_grad_() for each in (logp, entropy)]
+        leaves = [leaf.detach().requires_grad_() for leaf in (logp, entropy)]
         batch = Batch(old_logp, advantages, seen != 0, ref_logp, entropy=leaves[1])
-        out = with_tensors(algorithm, own).loss(leaves[0], batch)
+        out = with_tensors(algorithm, parameters).loss(leaves[0], batch)
         slope, by_entropy = torch.autograd.grad(out.loss, leaves, allow_unused=True)
         cuts = {"low": out.clipped_low, "high": out.clipped_high, "dual": out.clipped_dual}
         parts = {"loss": out.loss, "slope": slope, "ratio": out.ratio, "lower": out.lower, "upper": out.upper}
@@ -298,7 +298,7 @@ def rule_curves(algorithm: GroupPolicyGradient) -> dict[str, Curve]:
     return {"judge": judge, "objective": objective}
 
 
-def rule(algorithm: GroupPolicyGradient) -> dict[str, Any]:
+def trace_rule(algorithm: GroupPolicyGradient) -> dict[str, Any]:
     """Return an algorithm as the page takes it: two programs, for all sizes, and what it asks for."""
     p, g, t = 3, 5, 7  # no two sizes that go together are equal, so that none is taken for another
     chance = torch.Generator().manual_seed(0)
@@ -315,11 +315,11 @@ def rule(algorithm: GroupPolicyGradient) -> dict[str, Any]:
             **{"advantages": random(p, g, t), "seen": mask},
         },
     }
-    own = parameters(algorithm)
-    programs = {name: trace(curve, own, examples[name], free=True) for name, curve in rule_curves(algorithm).items()}
+    values = piece_parameters(algorithm)
+    programs = {name: trace(curve, values, examples[name], free=True) for name, curve in rule_curves(algorithm).items()}
     return {
         **programs,
-        "parameters": {name: [value, *range_of(name, value)] for name, value in own.items()},
+        "parameters": {name: [value, *range_of(name, value)] for name, value in values.items()},
         "needs_reference": algorithm.needs_reference,
         "max_rounds": algorithm.can.max_rounds,
         "min_group_size": algorithm.min_group_size,
@@ -365,7 +365,7 @@ def traced() -> dict[str, Any]:
         "places": PLACES,
         "turns": packed(rotation(policy, PLACES)),
     }
-    return {"transformer": transformer_, "rules": {name: rule(algorithm) for name, algorithm in OFFERED.items()}}
+    return {"transformer": transformer_, "rules": {name: trace_rule(algorithm) for name, algorithm in OFFERED.items()}}
 
 
 @cache
@@ -374,7 +374,7 @@ def programs() -> dict[str, Any]:
     return json.loads(gzip.decompress(PROGRAMS.read_bytes()))
 
 
-def checkpoint(name: str) -> dict[str, str]:
+def pack_checkpoint(name: str) -> dict[str, str]:
     """Return a shipped checkpoint as the page takes it: the task, and the weights in one array, of half the bytes.
 
     In float16 they are as often right: of 2,000 held-out prompts the five differ by at most four.
@@ -383,14 +383,14 @@ def checkpoint(name: str) -> dict[str, str]:
     return {"task": CHECKPOINTS[name], "weights": packed(torch.cat([value.flatten() for value in weights]).half())}
 
 
-def opened(*checkpoints: str) -> dict[str, Any]:
+def opening_message(*checkpoints: str) -> dict[str, Any]:
     """Return the message that opens `page/train.js`, with these checkpoints; others can be added later."""
     kernels = base64.b64encode(script("train").with_name("kernels.wasm").read_bytes()).decode()
-    found = {name: checkpoint(name) for name in checkpoints}
-    return {"do": "open", **programs(), "checkpoints": found, "kernels": kernels}
+    weights = {name: pack_checkpoint(name) for name in checkpoints}
+    return {"do": "open", **programs(), "checkpoints": weights, "kernels": kernels}
 
 
-def worker() -> str:
+def worker_script() -> str:
     """Return the script of the worker."""
     return classic("run", "tasks", "planned", "train")
 

@@ -7,8 +7,9 @@ Every number is written here, so that the page only picks. A column holds a valu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,27 +17,27 @@ from torch import Tensor
 
 from rlviz.algorithms import ALGORITHMS, Algorithm, PolicyGradient, differences
 from rlviz.runs.counterfactual import Counterfactual, Counterfactuals, differ
-from rlviz.runs.formula import decimals_for, shown
-from rlviz.runs.terms import Term, can_be_worked_out, push_of, token_terms
-from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
+from rlviz.runs.formula import decimals_for, format_number
+from rlviz.runs.terms import Term, finite_push, is_finite, token_terms
+from rlviz.types import GroupRecord, ResponseRecord, StepRecord
 
 Column = Any  # a text, {"r": texts}, or a list of texts
 TOKEN_NUMBERS = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "value", "weight", "push")
-NARROW = 0.01  # limits as near to 1 as this are told with four decimals
+NARROW = 0.01  # limits as near to 1 as this are written with four decimals
 
 
 @dataclass
 class Table:
-    """Values that come back often, each kept once: `number(value)` is the place at which `values` has it."""
+    """Values that come back often, each stored once: `index(value)` is the place at which `values` has it."""
 
     values: list[Any] = field(default_factory=list)
-    _places: dict[Any, int] = field(default_factory=dict)
+    _indices: dict[Any, int] = field(default_factory=dict)
 
-    def number(self, value: Any) -> int:
-        if value not in self._places:
-            self._places[value] = len(self.values)
+    def index(self, value: Any) -> int:
+        if value not in self._indices:
+            self._indices[value] = len(self.values)
             self.values.append(value)
-        return self._places[value]
+        return self._indices[value]
 
 
 class StepWriter:
@@ -53,179 +54,148 @@ class StepWriter:
         """The algorithms of the rows: name, and in what each differs from the run's: slot, before, after, why."""
         if self._others is None:
             return []
-        rows = [self._others.algorithm, *self._others.others]
-        return [
-            {
-                "name": row.name,
-                "differs": [
-                    [line.slot, line.before, line.after, line.why] for line in differences(self._others.algorithm, row)
-                ],
-            }
-            for row in rows
-        ]
+        family = []
+        for row in (self._others.algorithm, *self._others.others):
+            lines = differences(self._others.algorithm, row)
+            family.append({"name": row.name, "differs": [[x.slot, x.before, x.after, x.why] for x in lines]})
+        return family
 
     @property
     def tables(self) -> dict[str, Any]:
         """Terms as [name, key, text, parts], and sentences, in the order of their numbers."""
-        return {"terms": [_tree(term) for term in self.terms.values], "said": self.sentences.values}
+
+        def tree(term: Term) -> list[Any]:
+            return [term.name, term.key, term.text, [tree(part) for part in term.parts]]
+
+        return {"terms": [tree(term) for term in self.terms.values], "said": self.sentences.values}
 
     def step(self, record: StepRecord, *, first_visit: bool = False) -> dict[str, Any]:
         """Return a step, its groups in full. first_visit: whether none of its prompts was sampled in a step before."""
-        tokens = (token for group in record.groups for response in group.responses for token in response.tokens)
-        strongest_push = max((abs(push_of(token)) for token in tokens), default=0.0)
-        return {
-            "step": record.step,
-            "groups": [self._group(record, group, first_visit, strongest_push) for group in record.groups],
-            "open": strongest(record),
-        }
+        responses = [response for group in record.groups for response in group.responses]
+        strongest = max((abs(finite_push(token)) for response in responses for token in response.tokens), default=0.0)
+        groups = []
+        for group in record.groups:
+            tokens = [token for response in group.responses for token in response.tokens]
+            right = sum(response.correct for response in group.responses)
+            clipped = sum(token.clipped for token in tokens)
+            after = f"; after its updates {clipped} of {len(tokens)} tokens are clipped" if tokens else ""
+            written: dict[str, Any] = {
+                "prompt": group.prompt,
+                "gold": group.gold,
+                "words": f"{len(group.responses)} responses, {right} right{after}",
+                "responses": [_write_response(response, strongest) for response in group.responses],
+            }
+            groups.append(written | self._write_tokens(record, group, first_visit) if tokens else written)
+        return {"step": record.step, "groups": groups, "open": strongest_push(record)}
 
-    def _group(
-        self, record: StepRecord, group: GroupRecord, first_visit: bool, strongest_push: float
-    ) -> dict[str, Any]:
-        tokens = [token for response in group.responses for token in response.tokens]
-        right = sum(response.correct for response in group.responses)
-        cut = sum(token.clipped for token in tokens)
-        written: dict[str, Any] = {
-            "prompt": group.prompt,
-            "gold": group.gold,
-            "words": f"{len(group.responses)} responses, {right} right"
-            + (f"; after its updates {cut} of {len(tokens)} tokens are clipped" if tokens else ""),
-            "responses": [_response(response, strongest_push) for response in group.responses],
-        }
-        return written | self._tokens(record, group, first_visit) if tokens else written
-
-    def _tokens(self, record: StepRecord, group: GroupRecord, first_visit: bool) -> dict[str, Any]:
+    def _write_tokens(self, record: StepRecord, group: GroupRecord, first_visit: bool) -> dict[str, Any]:
+        """Return columns over the tokens of a group: numbers, sentences, terms, and the rows of other algorithms."""
         lengths = [len(response.tokens) for response in group.responses]
         tokens = [token for response in group.responses for token in response.tokens]
-        told = [terms for row in token_terms(self.algorithm, record, group) for terms in row]
-        numbers = [{**_numbers(token), **terms.numbers} for token, terms in zip(tokens, told, strict=True)]
-        keys = dict.fromkeys(key for each in numbers for key in each)
-        finite = all(map(can_be_worked_out, tokens))
-        rows = self._others.of(group, first_visit=first_visit) if self._others is not None and finite else []
-        scale = _scale(tokens, rows)
+        # A token's recorded numbers come first; those that its terms work out replace them where they are more exact.
+        terms = [terms for row in token_terms(self.algorithm, record, group) for terms in row]
+        numbers = []
+        for token, written in zip(tokens, terms, strict=True):
+            values = {name: getattr(token, name) for name in TOKEN_NUMBERS}
+            values["upper"] = math.inf if token.upper is None else token.upper
+            decimals = decimals_for(token)
+            texts = {name: format_number(value, decimals) for name, value in values.items() if value is not None}
+            numbers.append({**texts, **written.numbers})
+        keys = dict.fromkeys(key for texts in numbers for key in texts)
+        finite = all(map(is_finite, tokens))
+        # A group that diverged has nothing to compute with.
+        rows = self._others.evaluate(group, first_visit=first_visit) if self._others is not None and finite else []
+        # A row weighs its tokens as if the group were the rollout; it is shown at the share that the group has in the run.
+        weight = 0.0 if not rows or rows[0].weights is None else float(rows[0].weights.sum())
+        scale = sum(token.weight for token in tokens) / weight if weight else 1.0
+        # A record holds what the step's last update left, and not what its loss saw.
+        moment = "Computed after this step's updates, which began with every ratio at 1."
+        if record.token_ratio_std is None:
+            moment = ""
+        elif record.token_ratio_std == 0:
+            moment = "Computed after this step's update, whose own loss saw every ratio at 1."
         return {
-            "moment": _moment(record),
-            "numbers": {key: column([each.get(key, "") for each in numbers], lengths) for key in keys},
-            "said": column([self.sentences.number(terms.said) for terms in told], lengths),
-            "terms": column([" ".join(str(self.terms.number(t)) for t in terms.terms) for terms in told], lengths),
-            "others": [_row(row, rows[0], lengths, scale) for row in rows],
+            "moment": moment,
+            "numbers": {key: column([texts.get(key, "") for texts in numbers], lengths) for key in keys},
+            "said": column([self.sentences.index(written.sentence) for written in terms], lengths),
+            "terms": column([" ".join(str(self.terms.index(t)) for t in written.terms) for written in terms], lengths),
+            "others": [_write_row(row, rows[0], lengths, scale) for row in rows],
         }
 
 
-def _response(response: ResponseRecord, strongest_push: float) -> dict[str, Any]:
+def _write_response(response: ResponseRecord, strongest: float) -> dict[str, Any]:
+    pushes = []
+    for push in map(finite_push, response.tokens):
+        share = push / strongest if 0 < strongest < math.inf else 0.0
+        pushes.append(round(9 * share) or (push > 0) - (push < 0))  # −9 … 9, 0 for none alone
     return {
         "text": response.text,
         "graded": "right" if response.correct else "wrong" if response.well_formed else "not well formed",
         "reward": f"{response.reward:.2f}".replace("-", "−"),
         "advantage": f"{response.advantage:+.2f}".replace("-", "−") if response.advantage else "0.00",
         "length": f"{response.length or 'not recorded'}{' (cut off)' if response.truncated else ''}",
-        "tokens": [visible(token.token) for token in response.tokens],
-        "clipped": [place for place, token in enumerate(response.tokens) if token.clipped],
-        # −9 … 9: share of the strongest push in the step
-        "push": [_size(push_of(token), strongest_push) for token in response.tokens],
+        "tokens": [visible_token(token.token) for token in response.tokens],
+        "clipped": [index for index, token in enumerate(response.tokens) if token.clipped],
+        "push": pushes,
     }
 
 
-def _size(push: float, strongest_push: float) -> int:
-    """Return a push as a whole number from −9 to 9, 0 for none alone."""
-    share = push / strongest_push if 0 < strongest_push < math.inf else 0.0
-    return round(9 * share) or (push > 0) - (push < 0)
-
-
-def _numbers(token: TokenRecord) -> dict[str, str]:
-    """Return a token's recorded numbers as they are shown."""
-    decimals = decimals_for(token)
-    values = {name: getattr(token, name) for name in TOKEN_NUMBERS}
-    values["upper"] = math.inf if token.upper is None else token.upper
-    return {name: shown(value, decimals) for name, value in values.items() if value is not None}
-
-
-def _scale(tokens: Sequence[TokenRecord], rows: Sequence[Counterfactual]) -> float:
-    """Return what share of the rollout the group has in the run: a row weighs its tokens as if the group were all of it."""
-    alone = 0.0 if not rows or rows[0].weights is None else float(rows[0].weights.sum())
-    return sum(token.weight for token in tokens) / alone if alone else 1.0
-
-
-def _moment(record: StepRecord) -> str:
-    """Say what ratio, J and push tell of: a record holds what the step's last update left, not what its loss saw."""
-    if record.token_ratio_std is None:
-        return ""
-    if record.token_ratio_std == 0:
-        return "Computed after this step's update, whose own loss saw every ratio at 1."
-    return "Computed after this step's updates, which began with every ratio at 1."
-
-
-def _row(row: Counterfactual, own: Counterfactual, lengths: Sequence[int], scale: float) -> dict[str, Any]:
+def _write_row(row: Counterfactual, run: Counterfactual, lengths: Sequence[int], scale: float) -> dict[str, Any]:
     """Return what an algorithm would have done: its columns, and of each token the slots that are the reason."""
-    if row.output is None or row.pushes is None or row.advantages is None or row.weights is None or own.pushes is None:
+    if row.output is None or row.pushes is None or row.advantages is None or row.weights is None or run.pushes is None:
         return {"needs": row.needs}
-    there = torch.tensor([[[t < length for t in range(max(lengths))] for length in lengths]])
+    is_token = torch.tensor([[[t < length for t in range(max(lengths))] for length in lengths]])
 
     def texts(values: Tensor, decimals: int = 3) -> Column:
-        return column([shown(value, decimals) for value in values[there].tolist()], lengths)
+        return column([format_number(value, decimals) for value in values[is_token].tolist()], lengths)
 
-    def truths(values: Tensor) -> list[int]:
-        return values[there].int().tolist()
+    def flags(values: Tensor) -> list[int]:
+        return values[is_token].int().tolist()
 
-    moved = differ(row.pushes, own.pushes)
-    reasons = [""] * int(there.sum())
+    differs = differ(row.pushes, run.pushes)
+    reasons = [""] * int(is_token.sum())
     for slot, mask in row.reasons.items():
-        reasons = [
-            f"{words} {slot}" if why else words for words, why in zip(reasons, truths(moved & mask), strict=True)
-        ]
-    limits = torch.cat([row.output.lower[there], row.output.upper[there]])
-    narrow = bool(((limits - 1).abs() < NARROW).any())
+        is_reason = flags(differs & mask)
+        reasons = [f"{slots} {slot}" if why else slots for slots, why in zip(reasons, is_reason, strict=True)]
+    # Limits of a sequence ratio differ from 1 in the fourth decimal.
+    limits = torch.cat([row.output.lower[is_token], row.output.upper[is_token]])
+    decimals = 4 if ((limits - 1).abs() < NARROW).any() else 3
     return {
         "needs": row.needs,
         "A": texts(row.advantages),
-        "ratio": texts(row.output.ratio, 4 if narrow else 3),
-        "lower": texts(row.output.lower, 4 if narrow else 3),
-        "upper": texts(row.output.upper, 4 if narrow else 3),
-        "clipped": column(truths(row.output.clipped & (row.weights > 0)), lengths),
+        "ratio": texts(row.output.ratio, decimals),
+        "lower": texts(row.output.lower, decimals),
+        "upper": texts(row.output.upper, decimals),
+        "clipped": column(flags(row.output.clipped & (row.weights > 0)), lengths),
         "weight": texts(scale * row.weights),
         "push": texts(scale * row.pushes),
-        "differs": column(truths(moved), lengths),
-        "why": column([words.strip() for words in reasons], lengths),
+        "differs": column(flags(differs), lengths),
+        "why": column([slots.strip() for slots in reasons], lengths),
     }
 
 
 def column(values: Sequence[Any], lengths: Sequence[int]) -> Column:
-    """Return a value a token as short as it can be said; lengths: of the responses."""
+    """Return a value a token in the shortest form; lengths: of the responses."""
     if len(set(values)) == 1:
         return values[0]
-    rows, start = [], 0
-    for length in lengths:
-        rows.append(values[start : start + length])
-        start += length
+    ends = list(accumulate(lengths))
+    rows = [values[end - length : end] for end, length in zip(ends, lengths, strict=True)]
     if all(len(set(row)) <= 1 for row in rows):
         return {"r": [row[0] if row else "" for row in rows]}
     return list(values)
 
 
-def _tree(term: Term) -> list[Any]:
-    return [term.name, term.key, term.text, [_tree(part) for part in term.parts]]
-
-
-def strongest(record: StepRecord) -> tuple[int, int, int]:
+def strongest_push(record: StepRecord) -> tuple[int, int, int]:
     """Return group, response and token, from 0, of the strongest push, in a group with right and wrong responses if possible."""
-    places = [
-        (_mixed(group), abs(push_of(token)), (g, r, t))
+    pushes = {
+        (g, r, t): (len({response.correct for response in group.responses}) > 1, abs(finite_push(token)))
         for g, group in enumerate(record.groups)
         for r, response in enumerate(group.responses)
         for t, token in enumerate(response.tokens)
-    ]
-    return max(places, key=lambda place: place[:2])[2] if places else (0, 0, 0)
+    }
+    return max(pushes, key=lambda place: pushes[place], default=(0, 0, 0))
 
 
-def _mixed(group: GroupRecord) -> bool:
-    return len({response.correct for response in group.responses}) > 1
-
-
-def visible(token: str) -> str:
-    """Return a token with signs for white space, and for nothing at all."""
+def visible_token(token: str) -> str:
+    """Return the token with visible white space; "∅" for an empty one."""
     return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
-
-
-def token_steps(records: Iterable[StepRecord]) -> list[int]:
-    """Return the steps that were recorded with tokens."""
-    return [record.step for record in records if record.has_tokens]

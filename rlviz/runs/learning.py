@@ -1,6 +1,6 @@
-"""Curves against the step: of replicas or seeds a line in a band, of one run what there is to watch, what tells of hacking.
+"""Learning curves: replicas or seeds as a line in a band, what there is to watch in one run, what tells of a hacked reward.
 
-`looks` says how lines are told apart, `draw_band` and `draw_seeds` draw one: pictures of claims and of comparisons begin there.
+`line_style` says how lines are told apart, `draw_band` and `draw_seeds` draw one: pictures of claims and comparisons use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from small_models.checks import checked
 MARKERS = "os^DvPX*<>p"
 
 
-def looks(index: int) -> dict[str, Any]:
+def line_style(index: int) -> dict[str, Any]:
     """Return colour, line style and marker of a line by its place: no two of the first eleven are alike in grey."""
     style = LINE_STYLES[(index + index // len(COLOURS)) % len(LINE_STYLES)]
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": style, "marker": MARKERS[index % len(MARKERS)]}
@@ -28,7 +28,7 @@ def looks(index: int) -> dict[str, Any]:
 
 def draw_band(ax: Axes, at: Any, low: Any, line: Any, high: Any, index: int, **more: Any) -> None:
     """Draw a line in a band, in the looks of its place among the lines; more: how else it looks, in matplotlib's words."""
-    look = {"linewidth": LINE, **looks(index), "marker": "", **more}
+    look = {"linewidth": LINE, **line_style(index), "marker": "", **more}
     ax.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
     ax.plot(at, line, **look)
 
@@ -40,13 +40,13 @@ def draw_seeds(
     draw_band(ax, seeds.index, seeds.min(axis=1), seeds.agg(line, axis=1), seeds.max(axis=1), index, **more)
 
 
-def over_seeds(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
+def seed_values(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
     """Return a column of histories as values [steps, seeds], over the steps at which any of them measured it."""
     seeds = [history.set_index("step")[column].astype(float) for history in histories]
     return pd.concat(seeds, axis=1).dropna(how="all")
 
 
-def with_seeds(name: str, histories: Sequence[pd.DataFrame]) -> str:
+def label_with_seeds(name: str, histories: Sequence[pd.DataFrame]) -> str:
     """Return a setting's name with how many seeds it has."""
     return f"{name} ({len(histories)} seed{'s'[: len(histories) > 1]})"
 
@@ -82,49 +82,37 @@ def plot_bands(
 
 Panel = tuple[str, str, float, dict[str, str]]  # title, unit, least top of the axis, columns
 PANELS: tuple[Panel, ...] = (
-    (
-        "Reward and accuracy",
-        "reward, accuracy",
-        1.02,
-        {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"},
-    ),
+    ("Reward and accuracy", "reward, accuracy", 1.02, {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"}),
     ("Entropy", "nats per token", 0.0, {"entropy": "entropy"}),
-    (
-        "Tokens whose gradient is clipped",
-        "share",
-        0.02,
-        {"clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"},
-    ),
+    ("Tokens whose gradient is clipped", "share", 0.02, {
+        "clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"}),
     ("Response length", "tokens", 0.0, {"response_length": "length"}),
     ("How much the critic explains", "share of variance", 0.5, {"explained_variance": "explained variance"}),
     ("KL to the policy that sampled", "nats per token", 0.0, {"kl_to_old": "after the updates"}),
     ("Routing that a step's updates changed", "share of decisions", 0.02, {"routing_flips": "experts chosen anew"}),
     ("Sampler against trainer", "share of tokens", 0.02, {"mismatch_outside": "probabilities a fifth apart"}),
     ("Learned reward against the rule", "pairs in order", 1.02, {"reward_agreement": "agreement"}),
-)
-WITH_A_LEARNED_REWARD = (
+)  # fmt: skip
+LEARNED_REWARD_PANELS: tuple[Panel, ...] = (  # in place of the first, for a score is no share
     ("Learned reward", "score", 0.0, {"reward": "reward, sampled"}),
     ("Accuracy", "accuracy", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
+    *PANELS[1:],
 )
 PAIR_PANELS: tuple[Panel, ...] = (
     ("Accuracy", "share", 1.02, {"pair_accuracy": "pairs in order", "held_out_accuracy": "answers right, held out"}),
     ("Margin of implicit rewards", "β · nats", 0.0, {"margin": "chosen − rejected"}),
-    (
-        "Log-probability against the start",
-        "nats per response",
-        0.0,
-        {"chosen_gain": "chosen response", "rejected_gain": "rejected response"},
-    ),
+    ("Log-probability against the start", "nats per response", 0.0, {
+        "chosen_gain": "chosen response", "rejected_gain": "rejected response"}),
     ("How hard the loss pulls", "−∂loss/∂margin", 1.02, {"pull": "pull"}),
-)
+)  # fmt: skip
 
 
-def panels_of(history: pd.DataFrame) -> tuple[Panel, ...]:
+def select_panels(history: pd.DataFrame) -> tuple[Panel, ...]:
     """Return what there is to watch in a history: what its run measured."""
     measured = {name for name in history if history[name].notna().any()}
     if "margin" in measured:
         return PAIR_PANELS
-    panels = (*WITH_A_LEARNED_REWARD, *PANELS[1:]) if "reward_agreement" in measured else PANELS  # a score is no share
+    panels = LEARNED_REWARD_PANELS if "reward_agreement" in measured else PANELS
     return tuple(panel for panel in panels if measured & set(panel[3]))
 
 
@@ -142,7 +130,7 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
     if ax is None:
         ax = dress(new_figure(6, 4).add_subplot(), title="", x="step", y="")
     for index, (column, words) in enumerate(metrics.items()):
-        look = looks(index)
+        look = line_style(index)
         measured = history[["step", column]].dropna().astype(float)
         at, values = measured["step"], measured[column]
         if column == "held_out_accuracy" or len(measured) == 1:
@@ -159,7 +147,7 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
 def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     """Draw the things to watch in one run: of sampled responses reward and accuracy, entropy, clipped tokens and length, and
     what a critic or a learned reward adds; of preference pairs accuracy, margin, log-probabilities and pull."""
-    panels = panels_of(history)
+    panels = select_panels(history)
     rows = (len(panels) + 1) // 2
     figure = new_figure(10, 3.2 * rows)
     axes = list(figure.subplots(rows, 2).flat)
@@ -187,13 +175,13 @@ def plot_seeds(
     if ax is None:
         ax = new_figure(7, 4).add_subplot()
     for index, (name, histories) in enumerate(runs.items()):
-        values = over_seeds(histories, column).apply(_smooth)
-        draw_seeds(ax, values, index, line="mean", label=with_seeds(name, histories))
+        values = seed_values(histories, column).apply(_smooth)
+        draw_seeds(ax, values, index, line="mean", label=label_with_seeds(name, histories))
     ax.legend(fontsize=TEXT - 2, framealpha=1)
     return dress(ax, title="", x="step", y=label or column)
 
 
-OF_HACKING = {  # column → title, unit
+HACKING_GRAPHS = {  # column → title, unit
     "reward": ("Learned reward", "score"),
     "held_out_accuracy": ("Accuracy, held out", "accuracy"),
     "reward_agreement": ("Agreement with the rule", "pairs in order"),
@@ -201,7 +189,7 @@ OF_HACKING = {  # column → title, unit
     "response_length": ("Response length", "tokens"),
     "repetition": ("Repetition", "share of tokens"),
 }
-OF_A_LEARNED_REWARD = ("reward", "reward_agreement")
+JUDGE_COLUMNS = ("reward", "reward_agreement")
 
 
 @checked
@@ -221,12 +209,12 @@ def plot_hacking(
     if empty:
         raise ValueError(f"runs must hold a history for each setting; got none for {empty[0]}")
     figure = new_figure(11, 6.8)
-    axes = dict(zip(OF_HACKING, figure.subplots(2, 3).flat, strict=True))
+    axes = dict(zip(HACKING_GRAPHS, figure.subplots(2, 3).flat, strict=True))
     for column, ax in axes.items():
-        name, unit = OF_HACKING[column]
+        name, unit = HACKING_GRAPHS[column]
         dress(ax, title=name, x="step", y=unit)
         for index, histories in enumerate(runs.values()):
-            if column not in OF_A_LEARNED_REWARD or any(h["reward_agreement"].notna().any() for h in histories):
+            if column not in JUDGE_COLUMNS or any(h["reward_agreement"].notna().any() for h in histories):
                 seeds = _without_spikes(histories, column, start_accuracy)
                 apart = max(1, len(seeds) // 5)  # markers of lines that run together stand apart
                 every = 1 if column == "held_out_accuracy" else (index * apart // len(COLOURS), apart)
@@ -247,7 +235,7 @@ def plot_hacking(
         handles=axes["kl"].get_lines(),
         loc="outside lower center",
         ncols=2 if len(runs) == 4 else len(runs),
-        labels=[with_seeds(name, histories) for name, histories in runs.items()],
+        labels=[label_with_seeds(name, histories) for name, histories in runs.items()],
         fontsize=TEXT,
         frameon=False,
         handlelength=3.5,
@@ -259,7 +247,7 @@ def plot_hacking(
 
 def _without_spikes(histories: Sequence[pd.DataFrame], column: str, start_accuracy: float | None) -> pd.DataFrame:
     """Return values [steps, seeds]: medians over neighbours, and the accuracy as measured, from before the first step on."""
-    seeds = over_seeds(histories, column)
+    seeds = seed_values(histories, column)
     if column != "held_out_accuracy":
         return seeds.rolling(1 + 2 * (len(seeds) // 20), min_periods=1, center=True).median()
     if start_accuracy is not None:

@@ -49,51 +49,39 @@ def find_log(path: Path) -> list[Path]:
     """Return the log at this path, or the newest one in this folder; of exported tables there all, since each may be one tag."""
     if not path.exists():
         raise ValueError(f"{display_path(path)} is not there")
-    files = _in_folder(path) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        states = [*path.glob(TRL_LOG), *path.glob(f"checkpoint-*/{TRL_LOG}")]
+        logs = [sorted(path.glob(f"*{ending}"), key=lambda file: file.stat().st_mtime) for ending in ENDINGS]
+        files = next(filter(None, logs), [])
+        if states:
+            numbers = [state.parent.name.removeprefix("checkpoint-") for state in states]
+            # the state beside the checkpoints is the last
+            steps = [float(number) if number.isdigit() else math.inf for number in numbers]
+            files = [states[steps.index(max(steps))]]
+        elif not files:
+            raise ValueError(f"{display_path(path)} has no log in it. Known are {KNOWN}")
+        elif files[0].suffix != ".csv":
+            files = files[-1:]
     for file in files:
         check_regular(file)
-        if file.stat().st_size > LARGEST:
-            raise ValueError(
-                f"{display_path(file)} must be at most {LARGEST // 2**20} MB; it has {file.stat().st_size // 2**20}"
-            )
+        if (size := file.stat().st_size) > LARGEST:
+            raise ValueError(f"{display_path(file)} must be at most {LARGEST // 2**20} MB; it has {size // 2**20}")
     return files
 
 
-def _in_folder(path: Path) -> list[Path]:
-    states = [*path.glob(TRL_LOG), *path.glob(f"checkpoint-*/{TRL_LOG}")]
-    if states:
-        return [max(states, key=_step_of)]
-    for ending in ENDINGS:
-        logs = sorted(path.glob(f"*{ending}"), key=lambda each: each.stat().st_mtime)
-        if logs:
-            return logs if ending == ".csv" else logs[-1:]
-    raise ValueError(f"{display_path(path)} has no log in it. Known are {KNOWN}")
-
-
-def _step_of(state: Path) -> float:
-    """Return the step of a checkpoint's state; the one beside the checkpoints is the last."""
-    number = state.parent.name.removeprefix("checkpoint-")
-    return float(number) if number.isdigit() else math.inf
-
-
-def lines_of(file: Path) -> tuple[list[Line], list[int]]:
+def parse_log(file: Path) -> tuple[list[Line], list[int]]:
     """Return the lines of a log, and the steps at which it was taken up again. Raises ValueError, in one sentence, for damage."""
     readers = {".csv": _csv_lines, ".jsonl": _jsonl_lines, ".json": _json_lines}
     lines = list(readers.get(file.suffix, _console_lines)(file))
     if any(step > LAST_STEP for step, _ in lines):
         raise ValueError(f"{display_path(file)} must have steps of at most {LAST_STEP:,}")
-    return _without_undone(lines)
-
-
-def _without_undone(lines: Sequence[Line]) -> tuple[list[Line], list[int]]:
-    """Return the lines without those of steps that were made again, and where these began.
-
-    A run that is resumed from an older checkpoint goes back, and goes on from there; a late line of an evaluation does not.
-    """
+    # A run that is resumed from an older checkpoint goes back, and goes on from there: the steps that are made again replace the
+    # former ones. A late line of an evaluation goes back too, but the next line does not go on from it.
     lasting: list[Line] = []
     resumed = []
-    for place, (step, numbers) in enumerate(lines):
-        following = lines[place + 1][0] if place + 1 < len(lines) else math.inf
+    for index, (step, numbers) in enumerate(lines):
+        following = lines[index + 1][0] if index + 1 < len(lines) else math.inf
         if lasting and step < lasting[-1][0] and step < following <= lasting[-1][0]:
             resumed.append(step)
             while lasting and lasting[-1][0] >= step:
@@ -111,15 +99,14 @@ def _json_lines(file: Path) -> Iterator[Line]:
     rows = value.get("log_history") if isinstance(value, Mapping) else value
     if not isinstance(rows, list):
         raise ValueError(f"{display_path(file)} is no log of TRL: it has no log_history")
-    for place, row in enumerate(rows):
-        yield _checked(row, row, f"{display_path(file)}: log_history[{place}]")
+    for index, row in enumerate(rows):
+        yield _json_line(row, row, f"{display_path(file)}: log_history[{index}]")
 
 
 def _jsonl_lines(file: Path) -> Iterator[Line]:
     """Give the rows of verl's file logger, of ms-swift's logging.jsonl, of a history of W&B's; the last may be cut short."""
-    lines = [
-        line for line in enumerate(read_file(file).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line[1].strip()
-    ]
+    texts = enumerate(read_file(file).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
+    lines = [(number, line) for number, line in texts if line.strip()]
     for number, line in lines:
         where = f"{display_path(file)}, line {number}"
         not_finite = b"null" if b'"_step"' in line else b'"NaN"'  # in a history of W&B's it was not logged
@@ -133,24 +120,24 @@ def _jsonl_lines(file: Path) -> Iterator[Line]:
             yield _history_line(row, where)
         else:
             data = row.get("data", row) if isinstance(row, Mapping) and len(row) > 1 else None
-            yield _checked(row, data, where)
+            yield _json_line(row, data, where)
 
 
-def _checked(row: Any, data: Any, where: str) -> Line:
-    """Return the step of a line and its numbers. Raises ValueError without either."""
+def _json_line(row: Any, data: Any, where: str) -> Line:
+    """Return the step of a row and what of its data is a number, or null for one that was not finite.
+
+    Raises ValueError without a step or data.
+    """
     step = row.get("step") if isinstance(row, Mapping) else None
     if not isinstance(step, int) or isinstance(step, bool) or step < 0 or not isinstance(data, Mapping):
         raise ValueError(f"{where} must be an object with a step, a whole number, and the numbers of that step")
-    return step, _numbers(data)
-
-
-def _numbers(data: Mapping[Any, Any]) -> dict[str, float]:
-    """Return what is a number, or null for one that was not finite."""
-    return {
-        str(name): math.nan if value in (None, "NaN") else value
-        for name, value in data.items()
-        if value in (None, "NaN") or (isinstance(value, int | float) and not isinstance(value, bool))
-    }
+    numbers = {}
+    for name, value in data.items():
+        if value in (None, "NaN"):
+            numbers[str(name)] = math.nan
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            numbers[str(name)] = value
+    return step, numbers
 
 
 def _console_lines(file: Path) -> Iterator[Line]:
@@ -162,27 +149,34 @@ def _console_lines(file: Path) -> Iterator[Line]:
     epochs: list[float] = []
     step, head = 0, []
     texts = COLOUR.sub("", read_file(file).decode("utf-8", "replace")).splitlines()
-    for text in _unbroken(texts):
-        if found := VERL_LINE.search(text):
-            step = int(found[1])
-            yield step, _verl_numbers(found[2])
-        elif "{" in text and (numbers := _dictionary(text)):
+    for text in _join_broken(texts):
+        if match := VERL_LINE.search(text):  # NAME:VALUE - NAME:VALUE
+            step = int(match[1])
+            parts = (part.rpartition(":") for part in match[2].split(" - "))
+            values = {name.strip(): value[1] for name, _, text in parts if (value := VERL_VALUE.match(text))}
+            if values.get("actor/lr") == ROUNDED:  # a rounded learning rate is not known
+                del values["actor/lr"]
+            yield step, {name: _number(value) for name, value in values.items()}
+        elif "{" in text and (numbers := {entry[2]: _number(entry[4]) for entry in ENTRY.finditer(text)}):
             if not {metric_name(name) for name in numbers} & STEP_NAMES:
                 if step and any(name.startswith("eval_") for name in numbers):
                     yield step, numbers
                 continue
+            # The step stands in the dictionary, or before it, or it is the number of dictionaries so far.
             before = STEP_BEFORE.search(text[: text.index("{")])
             epoch = numbers.get("epoch", math.inf)
             if epochs and epochs[-1] > epoch:
-                epochs = [one for one in epochs if one < epoch]
+                epochs = [earlier for earlier in epochs if earlier < epoch]
             epochs.append(epoch)
             logged = [int(numbers[name]) for name in STEPS if 0 <= numbers.get(name, -1) <= LAST_STEP]
             step = logged[0] if logged else int(before[1]) if before else len(epochs)
             yield step, {name: value for name, value in numbers.items() if name not in STEPS}
-        elif len(cells := _cells(text)) > 1:
-            if {metric_name(cell) for cell in cells} & STEP_NAMES and set(cells) & set(STEPS):
+        else:  # perhaps a row of a table that was copied as text
+            between = r"[|\t]" if "|" in text or "\t" in text else "  +"
+            cells = [cell.strip() for cell in re.split(between, text.strip().strip("|"))]
+            if len(cells) > 1 and {metric_name(cell) for cell in cells} & STEP_NAMES and set(cells) & set(STEPS):
                 head = cells
-            elif len(cells) == len(head):
+            elif 1 < len(cells) == len(head):
                 row = {name: cell for name, cell in zip(head, cells, strict=True) if re.fullmatch(NUMBER, cell)}
                 if any(name in row for name in STEPS):
                     yield _history_line(row, display_path(file))
@@ -190,7 +184,7 @@ def _console_lines(file: Path) -> Iterator[Line]:
         yield from _pair_lines(texts)
 
 
-def _unbroken(texts: Iterable[str]) -> Iterator[str]:
+def _join_broken(texts: Iterable[str]) -> Iterator[str]:
     """Give lines, those of a dictionary that was broken over several as one."""
     pending: list[str] = []
     for text in texts:
@@ -216,29 +210,9 @@ def _pair_lines(texts: Iterable[str]) -> Iterator[Line]:
             rows[-1][name] = _number(value)
     shared = [{metric_name(name) for name in row} & ALL_NAMES.keys() for row in rows]
     known = [row for row, names in zip(rows, shared, strict=True) if len(names) > 1 and names & STEP_NAMES]
-    for place, row in enumerate(known, 1):
+    for index, row in enumerate(known, 1):
         logged = [int(row[name]) for name in STEPS if 0 < row.get(name, 0) <= LAST_STEP]
-        yield logged[0] if logged else place, {name: value for name, value in row.items() if name not in STEPS}
-
-
-def _verl_numbers(text: str) -> dict[str, float]:
-    """Return the numbers of a line of verl's, NAME:VALUE - NAME:VALUE; a rounded learning rate is not known."""
-    parts = (part.rpartition(":") for part in text.split(" - "))
-    found = ((name.strip(), VERL_VALUE.match(value)) for name, _, value in parts)
-    return {
-        name: _number(value[1]) for name, value in found if value and not (name == "actor/lr" and value[1] == ROUNDED)
-    }
-
-
-def _dictionary(text: str) -> dict[str, float]:
-    """Return the numbers of a dictionary as Python or JSON prints it, as texts or not."""
-    return {entry[2]: _number(entry[4]) for entry in ENTRY.finditer(text)}
-
-
-def _cells(text: str) -> list[str]:
-    """Return the cells of a row of a table that was copied as text."""
-    between = r"[|\t]" if "|" in text or "\t" in text else "  +"
-    return [cell.strip() for cell in re.split(between, text.strip().strip("|"))]
+        yield logged[0] if logged else index, {name: value for name, value in row.items() if name not in STEPS}
 
 
 def _csv_lines(file: Path) -> Iterator[Line]:
@@ -247,22 +221,23 @@ def _csv_lines(file: Path) -> Iterator[Line]:
     try:
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error:
-        limit = f"{csv.field_size_limit():,}"
-        raise ValueError(
-            f"{display_path(file)} must be a table of comma-separated values of at most {limit} characters a cell; "
-            "leave out longer ones"
-        ) from None
+        limit = f"at most {csv.field_size_limit():,} characters a cell; leave out longer ones"
+        raise ValueError(f"{display_path(file)} must be a table of comma-separated values of {limit}") from None
     if rows and list(rows[0]) == POINT:
         yield from _points([[row[name] for name in POINT] for row in rows], file)
         return
-    for place, row in enumerate(rows, start=2):
-        yield _history_line(row, f"{display_path(file)}: line {place}")
+    for number, row in enumerate(rows, start=2):
+        yield _history_line(row, f"{display_path(file)}: line {number}")
 
 
 def _history_line(row: Mapping[Any, Any], where: str) -> Line:
     """Return a row of W&B's, whose tables name a column "RUN - METRIC"; an empty cell was not logged."""
-    cells = {str(name).rpartition(" - ")[2]: value for name, value in row.items() if not str(name).endswith(NEITHER)}
-    numbers = {name: _number(value) for name, value in cells.items() if _is_number(value)}
+    numbers = {}
+    for name, cell in row.items():
+        number = _number(cell)
+        was_logged = isinstance(cell, float) or str(cell).strip().lower() == "nan" or not math.isnan(number)
+        if was_logged and not str(name).endswith(NEITHER):
+            numbers[str(name).rpartition(" - ")[2]] = number
     step = next((numbers[name] for name in STEPS if math.isfinite(numbers.get(name, math.nan))), None)
     if step is None or step < 0:
         raise ValueError(f"{where} must have a step: a column {', '.join(STEPS[:-1])} or {STEPS[-1]}")
@@ -273,9 +248,10 @@ def _points(points: Sequence[Sequence[Any]], file: Path) -> Iterator[Line]:
     """Give TensorBoard's points, [time, step, value] each, under TAG and the tag, which stands in the name of the file."""
     tag = f"{TAG}{file.stem.rpartition(TAG)[2]}"
     for _, step, value in points:
-        if not math.isfinite(_number(step)) or _number(step) < 0:
+        number = _number(step)
+        if not math.isfinite(number) or number < 0:
             raise ValueError(f"{display_path(file)} must have points of a time, a step and a value; got step {step!r}")
-        yield int(_number(step)), {tag: _number(value)}
+        yield int(number), {tag: _number(value)}
 
 
 def _number(value: Any) -> float:
@@ -286,12 +262,7 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _is_number(value: Any) -> bool:
-    """Whether a cell is a number, or says that it was none."""
-    return isinstance(value, float) or str(value).strip().lower() == "nan" or not math.isnan(_number(value))
-
-
-def merged(lines: Iterable[Line]) -> list[Line]:
+def merge_lines(lines: Iterable[Line]) -> list[Line]:
     """Return one entry a step: of one step training and evaluation have a line each."""
     steps: dict[int, dict[str, float]] = {}
     for step, numbers in lines:

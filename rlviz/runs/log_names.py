@@ -148,7 +148,7 @@ MORE: Names = {  # what no record of rlviz has, and `diagnose` looks at
     "objective/rlhf_reward": "rlhf_reward",
 }
 UPDATE = {"loss", "grad_norm"}  # columns that are no measurements: with NaN there the policy is lost
-OF_CRITIC = "critic/grad_norm"  # verl's, beside the losses
+CRITIC_NORM = "critic/grad_norm"  # verl's, beside the losses
 SWIFT = {"global_step/max_steps", "train_speed(iter/s)", "train_speed(s/it)", "memory(GiB)", "entropy/mean"}
 
 
@@ -173,11 +173,11 @@ WRITERS: Mapping[str, Writer] = {  # of as many shared names the first one's
     "slime": Writer("slime's trainer", SLIME, "plain"),
     "ms-swift": Writer("ms-swift's GRPO trainer", {**GRPO, "entropy/mean": "entropy"}, "plain"),
 }
-ALL_NAMES: Names = {**{n: column for each in WRITERS.values() for n, column in each.names.items()}, **MORE}
+ALL_NAMES: Names = {**{n: column for writer in WRITERS.values() for n, column in writer.names.items()}, **MORE}
 # a printed dictionary that has one of them is a step of training; a configuration has others
 STEP_NAMES = {name for name, column in ALL_NAMES.items() if column in ("reward", "loss", "margin")}
 FLAT = {name.replace("/", "_"): name for name in ALL_NAMES}
-SHOWN = {"Training Loss": "loss", "Validation Loss": "eval_loss"}  # in the table that Trainer draws in a notebook
+TABLE_NAMES = {"Training Loss": "loss", "Validation Loss": "eval_loss"}  # in the table that Trainer draws in a notebook
 
 
 def writer_of(logged: Set[str]) -> str:
@@ -192,26 +192,26 @@ def metric_name(name: str) -> str:
     if name.startswith(TAG):
         flat = name.removeprefix(TAG).removeprefix("train_")
         return FLAT.get(flat, re.sub(r"^rewards_(\w+)_mean$", r"rewards/\1/mean", flat))
-    name = SEPARATOR.sub("/", SHOWN.get(name, name))
+    name = SEPARATOR.sub("/", TABLE_NAMES.get(name, name))
     return re.sub(r"^eval/", "eval_", name.removeprefix("train/"))
 
 
-def not_finite(rows: Iterable[Mapping[str, float]]) -> list[dict[str, float]]:
+def nonfinite_columns(rows: Iterable[Mapping[str, float]]) -> list[dict[str, float]]:
     """Return for each step 1 for a metric that was logged as no finite number, and 0 where only another step's was none.
 
     The columns are a kind of NAN and the metric's name. What the policy's update is made of is left out.
     """
     rows = list(rows)
-    names = sorted({name for row in rows for name, value in row.items() if not abs(value) < math.inf})
-    columns = {name: f"{_kind_of_nan(name)}{name}" for name in names if ALL_NAMES.get(name) not in UPDATE}
+    columns = {}
+    for name in sorted({name for row in rows for name, value in row.items() if not abs(value) < math.inf}):
+        column = ALL_NAMES.get(name)
+        if column == "value_loss" or name == CRITIC_NORM:
+            kind = "critic"
+        else:
+            kind = "kl" if column == "kl" else "clip" if "clip" in name else "other"
+        if column not in UPDATE:
+            columns[name] = f"{NAN[kind]}{name}"
     return [{columns[n]: float(not abs(value) < math.inf) for n, value in row.items() if n in columns} for row in rows]
-
-
-def _kind_of_nan(name: str) -> str:
-    column = ALL_NAMES.get(name)
-    if column == "value_loss" or name == OF_CRITIC:
-        return NAN["critic"]
-    return NAN["kl" if column == "kl" else "clip" if "clip" in name else "other"]
 
 
 def is_accuracy(name: str) -> bool:
@@ -219,7 +219,7 @@ def is_accuracy(name: str) -> bool:
     return bool(ACCURACY.fullmatch(name) or VALIDATION.fullmatch(name))
 
 
-def column_beside(name: str) -> str | None:
+def extra_column(name: str) -> str | None:
     """Return the column of what `diagnose` looks at beside a record's: one of MORE, or the mean of a part of the reward."""
     part = PART_MEAN.fullmatch(name)
     return MORE.get(name) or (f"{PART}{part[1]}" if part and name not in DPO and not is_accuracy(name) else None)

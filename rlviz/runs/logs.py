@@ -1,4 +1,4 @@
-"""Real runs under rlviz's names, and TRL's completions.
+"""import_run: runs of TRL, verl and other programs under rlviz's names, and TRL's completions.
 
 Parquet is read by pyarrow; nothing is unpickled or run (`log_files.py` reads the rest).
 """
@@ -6,24 +6,23 @@ Parquet is read by pyarrow; nothing is unpickled or run (`log_files.py` reads th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rlviz
-from rlviz.runs.log_files import ENDINGS, LARGEST, find_log, lines_of, merged
+from rlviz.runs.log_files import ENDINGS, LARGEST, find_log, merge_lines, parse_log
 from rlviz.runs.log_names import (
     GRPO,
     LONGEST_NAME,
     VERL,
     WRITERS,
-    Names,
-    column_beside,
+    extra_column,
     is_accuracy,
     metric_name,
-    not_finite,
+    nonfinite_columns,
     writer_of,
 )
 from rlviz.training.files import json_text, write_text
@@ -45,17 +44,17 @@ WHICH_FILE = "take trainer_state.json of TRL's or ms-swift's output folder, verl
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedRun:
     """A run that another program trained, under rlviz's names.
 
-    source: whose names its log has, a key of `log_names.WRITERS`. rows: a step's numbers each, column → number. more: of the same
-    steps, what no record of rlviz has. groups: step → its recorded groups. others: what was logged and has no name here. notes:
-    what could not be read, a sentence each.
+    source: whose names its log has, a key of `log_names.WRITERS`. rows: a step's numbers each, column → number. extras: of the
+    same steps, what no record of rlviz has. groups: step → its recorded groups. others: what was logged and has no name here.
+    notes: what could not be read, a sentence each.
     """
 
     source: str
     rows: tuple[dict[str, Any], ...]
-    more: tuple[dict[str, Any], ...]
+    extras: tuple[dict[str, Any], ...]
     groups: Mapping[int, tuple[GroupRecord, ...]]
     others: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -73,22 +72,19 @@ class Imported:
     @property
     def lacking(self) -> tuple[str, ...]:
         """The columns of every such run that this one has not."""
-        there = {name for row in self.rows for name, value in row.items() if value is not None} | {"groups"}
-        return tuple(field.name for field in fields(self.kind) if field.name not in there and field.default is MISSING)
+        logged = {name for row in self.rows for name, value in row.items() if value is not None} | {"groups"}
+        return tuple(field.name for field in fields(self.kind) if field.name not in logged and field.default is MISSING)
 
     @property
     def unseen(self) -> tuple[str, ...]:
         """What `diagnose` would look at first and was not logged, as the program names it."""
+        if self.kind is PairRecord:
+            return ()
         names = {ours: theirs for theirs, ours in WRITERS[self.source].names.items()}
-        there = {name for row in self.rows for name in row}
-        looked = (
-            "reward",
-            "grad_norm",
-            "entropy",
-            "truncated",
-            "zero_variance_groups",
-        )  # a run without a KL term logs none
-        return () if self.kind is PairRecord else tuple(names[n] for n in looked if n in names and n not in there)
+        logged = {name for row in self.rows for name in row}
+        # not the KL: a run without a KL term logs none
+        expected = "reward", "grad_norm", "entropy", "truncated", "zero_variance_groups"
+        return tuple(names[name] for name in expected if name in names and name not in logged)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -102,7 +98,7 @@ class Imported:
         """One row a step, with all that `diagnose` looks at."""
         import pandas as pd
 
-        return pd.DataFrame([{**row, **more} for row, more in zip(self.rows, self.more, strict=True)])
+        return pd.DataFrame([{**row, **extra} for row, extra in zip(self.rows, self.extras, strict=True)])
 
     def save(self, out: str | os.PathLike[str]) -> Path:
         """Write it into a new folder as rlviz keeps runs, so that `inspect_run`, `diagnose` and learning curves open it.
@@ -110,10 +106,15 @@ class Imported:
         Raises FileExistsError where anything is in that folder.
         """
         folder = RunFolder.create(out)
-        empty = {field.name: _placeholder(field) for field in fields(self.kind) if field.name != "groups"}
+        # what stands in a file for a number that was not logged: null, or 0 of those that are counted
+        empty = {
+            field.name: 0 if field.type == "int" else None if field.default is MISSING else field.default
+            for field in fields(self.kind)
+            if field.name != "groups"
+        }
         write_text(folder.path / "metrics.jsonl", _lines({**empty, **row} for row in self.rows))
-        rows = zip(self.rows, self.more, strict=True)
-        write_text(folder.path / LOGGED, _lines({"step": row["step"], **more} for row, more in rows))
+        rows = zip(self.rows, self.extras, strict=True)
+        write_text(folder.path / LOGGED, _lines({"step": row["step"], **extra} for row, extra in rows))
         samples = ({"step": row["step"], "groups": self.groups.get(row["step"], ())} for row in self.rows)
         write_text(folder.path / "samples.jsonl", _lines(samples))
         folder.finish_beginning(
@@ -132,7 +133,7 @@ class Imported:
         return folder.path
 
 
-def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Imported:
+def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> ImportedRun:
     """Return a real run under rlviz's names; with `out`, it is kept in that folder as one of rlviz's own.
 
     path: TRL's trainer_state.json, or the folder of its run, beside whose checkpoints stand completions/*.parquet where
@@ -142,13 +143,53 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """
     if (Path(path) / "config.json").is_file() and (Path(path) / "metrics.jsonl").is_file():
         raise ValueError(f"{display_path(path)} is a run of rlviz already: rlviz diagnose opens it")
-    run = _read(find_log(Path(path)))
+    files = find_log(Path(path))
+    logs = [parse_log(file) for file in files]
+    steps = [
+        (step, {metric_name(name): value for name, value in numbers.items() if len(name) <= LONGEST_NAME})
+        for step, numbers in merge_lines(line for lines, _ in logs for line in lines)
+    ]
+    resumed = {step for _, steps_again in logs for step in steps_again}
+    logged = {name for _, numbers in steps for name in numbers}
+    source = writer_of(logged)
+    names = WRITERS[source].names
+
+    # A step's numbers go to the columns of a record, to the extras of `diagnose`, or to the others, which have no name here.
+    rows: list[dict[str, Any]] = []
+    extras, others = [], set()
+    for (step, numbers), nonfinite in zip(steps, nonfinite_columns(numbers for _, numbers in steps), strict=True):
+        row = {
+            column: numbers[name] for name, column in names.items() if name in numbers
+        }  # a later name replaces an earlier
+        extra = {column: value for name, value in numbers.items() if (column := extra_column(name))} | nonfinite
+        for name, value in numbers.items():
+            if is_accuracy(name):
+                row.setdefault("accuracy" if name.startswith("rewards/") else "held_out_accuracy", value)
+            elif name not in names and not extra_column(name):
+                others.add(name)
+        if row and step >= 1:
+            rows.append({"step": step, **row})
+            extras.append({**extra, "resumed": 1.0} if step in resumed else extra)
+    if not rows:
+        what = "TRL or verl" if not logged & {*GRPO, *VERL} else WRITERS[source].title
+        few = ", ".join(list(names)[:4])
+        raise ValueError(f"{display_path(files[0])} has none of the metrics of {what}: {few}, …; {WHICH_FILE}")
+
+    # TRL writes completions beside its log; of steps without a row here nothing is shown.
+    groups, notes = _completions(files[0])
+    groups = {row["step"]: groups[row["step"]] for row in rows if row["step"] in groups}
+    if any(step == 0 for step, _ in steps):
+        notes.append(BEFORE)
+    if resumed:
+        again = ", ".join(map(str, sorted(resumed)))
+        notes.append(f"Resumed at step {again}: of steps that were made twice the later holds.")
+    run = ImportedRun(source, tuple(rows), tuple(extras), groups, tuple(sorted(others - {"step"})), tuple(notes))
     if out is not None:
         run.save(out)
     return run
 
 
-def logged_beside(folder: Path) -> pd.DataFrame:
+def read_extras(folder: Path) -> pd.DataFrame:
     """Return what `diagnose` looks at beside the records of an imported run that is kept in this folder, by its steps."""
     import pandas as pd
 
@@ -158,7 +199,7 @@ def logged_beside(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=None if rows else ["step"])
 
 
-def is_own(path: str | os.PathLike[str]) -> bool:
+def is_rlviz_run(path: str | os.PathLike[str]) -> bool:
     """Whether this is where rlviz keeps runs, and no log of another program; also where nothing is there."""
     path = Path(path)
     if path.is_file() or is_of_trl(path):
@@ -167,69 +208,17 @@ def is_own(path: str | os.PathLike[str]) -> bool:
     return bool(files & OWN) or not any(name.endswith(ENDINGS) for name in files)
 
 
-def _read(files: Sequence[Path]) -> Imported:
-    """Return what stands in these files, under rlviz's names."""
-    logs = [lines_of(file) for file in files]
-    raw = [
-        (step, {metric_name(name): value for name, value in numbers.items() if len(name) <= LONGEST_NAME})
-        for step, numbers in merged(line for lines, _ in logs for line in lines)
-    ]
-    resumed = {step for _, steps in logs for step in steps}
-    logged = {name for _, numbers in raw for name in numbers}
-    source = writer_of(logged)
-    names = WRITERS[source].names
-    rows: list[dict[str, Any]] = []
-    more, others = [], set()
-    for (step, numbers), missing in zip(raw, not_finite(numbers for _, numbers in raw), strict=True):
-        row, beside = _row(numbers, names)
-        beside |= missing
-        others |= {name for name in numbers if name not in names and not column_beside(name) and not is_accuracy(name)}
-        if row and step >= 1:
-            rows.append({"step": step, **row})
-            more.append({**beside, "resumed": 1.0} if step in resumed else beside)
-    if not rows:
-        what = "TRL or verl" if not logged & {*GRPO, *VERL} else WRITERS[source].title
-        raise ValueError(
-            f"{display_path(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …; {WHICH_FILE}"
-        )
-    groups, notes = _completions(files[0])
-    kept = {row["step"]: groups[row["step"]] for row in rows if row["step"] in groups}
-    if any(step == 0 for step, _ in raw):
-        notes = [*notes, BEFORE]
-    if resumed:
-        notes = [
-            *notes,
-            f"Resumed at step {', '.join(map(str, sorted(resumed)))}: of steps that were made twice the later holds.",
-        ]
-    return Imported(source, tuple(rows), tuple(more), kept, tuple(sorted(others - {"step"})), tuple(notes))
-
-
-def _row(numbers: Mapping[str, float], names: Names) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the numbers of a step that a record here has, and those that `diagnose` looks at beside them."""
-    row = {
-        name: numbers[each] for each, name in names.items() if each in numbers
-    }  # a later name stands before an earlier
-    beside = {column: value for each, value in numbers.items() if (column := column_beside(each))}
-    for each, value in numbers.items():
-        if is_accuracy(each):
-            row.setdefault("accuracy" if each.startswith("rewards/") else "held_out_accuracy", value)
-    return row, beside
-
-
 def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[str]]:
     """Return the groups of each step from the parquet files beside a TRL run, and what could not be read."""
-    folder = next(
-        (each / COMPLETIONS for each in (state.parent, state.parent.parent) if (each / COMPLETIONS).is_dir()), None
-    )
-    files = [] if folder is None else sorted(folder.glob("*.parquet"))
+    folders = (state.parent / COMPLETIONS, state.parent.parent / COMPLETIONS)
+    files = next((sorted(folder.glob("*.parquet")) for folder in folders if folder.is_dir()), [])
     if not files:
         return {}, []
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        return {}, [
-            f"{len(files)} files of completions were not read, which takes pyarrow: {pip_install('rlviz[trl]')}"
-        ]
+        pip = pip_install("rlviz[trl]")
+        return {}, [f"{len(files)} files of completions were not read, which takes pyarrow: {pip}"]
     groups: dict[int, tuple[GroupRecord, ...]] = {}
     for file in files:
         check_regular(file)
@@ -238,14 +227,14 @@ def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[
         try:
             if parquet.ParquetFile(file).metadata.num_rows > MOST_ROWS:
                 raise ValueError(f"{display_path(file)} must have at most {MOST_ROWS:,} rows")
-            rows = parquet.read_table(file).to_pylist()
+            table = parquet.read_table(file).to_pylist()
         except (ArrowException, OSError) as error:
             raise ValueError(f"{display_path(file)} is no whole parquet file ({str(error).splitlines()[0]})") from None
-        for step, own in groupby(rows, key=lambda row: row.get("step")):
+        for step, rows in groupby(table, key=lambda row: row.get("step")):
             if not isinstance(step, int):
                 raise ValueError(f"{display_path(file)} must have a column step of whole numbers; got {step!r}")
-            told = tuple(_group(list(each)) for _, each in groupby(own, key=lambda row: _text(row.get("prompt"))))
-            groups[step] = told
+            prompts = groupby(rows, key=lambda row: _text(row.get("prompt")))
+            groups[step] = tuple(_group(list(responses)) for _, responses in prompts)
     return groups, []
 
 
@@ -279,11 +268,6 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "\n\n".join(_text(turn.get("content") if isinstance(turn, Mapping) else turn) for turn in value)
     return "" if value is None else str(value)
-
-
-def _placeholder(field: Any) -> Any:
-    """Return what stands in a file for a number that was not logged: null, or 0 of those that are counted."""
-    return 0 if field.type == "int" else None if field.default is MISSING else field.default
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -16,7 +16,7 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
-from rlviz.runs.curves import OF_GROUPS, LiveCurves, Series, points
+from rlviz.runs.curves import GROUP_GRAPHS, LiveCurves, Series, measured_points
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.types import StepRecord
@@ -32,7 +32,7 @@ CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 STOPPED = "Stopped. Resume goes on as this run began; Train begins another one, as the sliders say."
 WITHOUT_KL = replace(GRPO, kl=None)
-GRAPHS = (OF_GROUPS[0], *(replace(graph, tall=0.45) for graph in OF_GROUPS[1:]))
+GRAPHS = (GROUP_GRAPHS[0], *(replace(graph, tall=0.45) for graph in GROUP_GRAPHS[1:]))
 # Settings, buttons and curves fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
 LOOKS = Markup("""<style>
@@ -55,7 +55,7 @@ class Html(widgets.HTML):
         return element("div", proposal["value"], class_="mathjax_ignore tex2jax_ignore") if proposal["value"] else ""
 
 
-def tidy(value: float) -> float:
+def round_off(value: float) -> float:
     """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01, and 0 for what is next to it."""
     return float(f"{round(value, 12):.10g}") + 0.0 if isinstance(value, float) else value
 
@@ -70,12 +70,12 @@ class Control:
         box.description = box.tooltip = name
         box.style.description_width = "130px"
         box.layout.width = "215px"
-        widgets.link((slider, "value"), (box, "value"), transform=(tidy, tidy))
+        widgets.link((slider, "value"), (box, "value"), transform=(round_off, round_off))
         self.row = widgets.HBox([box, slider])
 
     @property
     def value(self) -> Any:
-        return tidy(self.slider.value)
+        return round_off(self.slider.value)
 
     def lock(self, locked: bool) -> None:
         """Let the control be moved, or not."""
@@ -139,20 +139,9 @@ class TrainingPanel(widgets.VBox):
         self._redraw("Press Train.")
 
     @property
-    def unfinished(self) -> bool:
+    def is_unfinished(self) -> bool:
         """Whether there is anything left to train."""
         return self.run is not None and self.run.step < self.run.settings.steps
-
-    @property
-    def _steps_left(self) -> int:
-        return 0 if self.run is None else self.run.settings.steps - self.run.step
-
-    @property
-    def _time_left(self) -> str:
-        """How long the rest will take, in brackets, while it trains."""
-        if not self._running or not self._step_seconds or not self._steps_left:
-            return ""
-        return f" ({seconds_in_words(self._steps_left * sum(self._step_seconds) / len(self._step_seconds))} left)"
 
     def start(self) -> None:
         """Begin a new run with the controls' values; the run before stays on show in grey."""
@@ -160,11 +149,17 @@ class TrainingPanel(widgets.VBox):
             return
         self.wait()  # the thread before may still be saying that it has ended
         self._redraw("Loading the model.")  # the first time, what trains is imported
-        try:
-            self._prepare()
+        from rlviz.training import train  # which the first picture does not wait for
+
+        try:  # nothing has changed where the controls' values do not fit
+            values = {name: control.value for name, control in self.controls.items()}
+            widths = {name: values.pop(name) for name in ("eps_low", "eps_high") if name in values}
+            algorithm = self.algorithm.with_parameters(**widths)
+            self.run = train(self.task, algorithm, replace(self.settings, **values))
         except Exception as error:  # shown where the person looks: nobody sees a callback's traceback
             self._redraw(f"This run cannot start: {error}.")
         else:
+            self._before, self.records = self.records, []
             self._go()
 
     def stop(self) -> None:
@@ -173,7 +168,7 @@ class TrainingPanel(widgets.VBox):
 
     def resume(self) -> None:
         """Go on with the stopped run."""
-        if not self._running and self.unfinished:
+        if not self._running and self.is_unfinished:
             self._go()
 
     def wait(self, seconds: float | None = None) -> None:
@@ -194,7 +189,8 @@ class TrainingPanel(widgets.VBox):
         assert self.run is not None
         drawn = 0.0
         try:
-            while self.unfinished and not self._stop.is_set():
+            while self.is_unfinished and not self._stop.is_set():
+                # Drawing is slower than a step: ten pictures a second, whatever the pace.
                 begun = time.monotonic()
                 self.records.append(next(self.run))
                 self._step_seconds.append(time.monotonic() - begun)
@@ -202,7 +198,7 @@ class TrainingPanel(widgets.VBox):
                     self._redraw("Training. The sliders are locked until it stops.")
                     drawn = time.monotonic()
             self._running = False
-            self._redraw(STOPPED if self.unfinished else "Done.")
+            self._redraw(STOPPED if self.is_unfinished else "Done.")
         except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
             self._running = False
             self._redraw(f"The run broke off: {error}")
@@ -213,7 +209,7 @@ class TrainingPanel(widgets.VBox):
     def _set_buttons(self, *, running: bool) -> None:
         self.train_button.disabled = running
         self.stop_button.disabled = not running
-        self.resume_button.disabled = running or not self.unfinished
+        self.resume_button.disabled = running or not self.is_unfinished
         for control in self.controls.values():
             control.lock(running)
 
@@ -221,9 +217,23 @@ class TrainingPanel(widgets.VBox):
         series = [Series("", [self.records])]
         if self._before:
             series.append(Series("before", [self._before], "before"))
-        steps = (self.run.settings if self.run else self.settings).steps
+        settings = self.run.settings if self.run else self.settings
+        words = f"{state} {self.algorithm.name} on {self.task.name}, {settings.steps} steps."
+        if self.run is not None and self.records:
+            left, times = settings.steps - self.run.step, self._step_seconds
+            seconds = left * sum(times) / len(times) if self._running and times else 0
+            time_left = f" ({describe_seconds(seconds)} left)" if seconds else ""
+            widths = numbers(self.run.algorithm)
+            limits = "".join(f"{LABELS[name]} {widths[name]:g}, " for name in ("eps_low", "eps_high") if name in widths)
+            updates = f"{settings.updates_per_rollout} update{'s'[: settings.updates_per_rollout > 1]}"
+            compare = " The run before is grey." if self._before else ""
+            words = (
+                f"{state} Step {self.records[-1].step} of {settings.steps}{time_left} ({limits}G {settings.group_size}, "
+                f"learning rate {settings.lr:g}, {updates} a rollout, seed {settings.seed}): "
+                f"{describe_last_step(self.records)}.{compare}"
+            )
         self._table.value = group_table(self.records[-1]) if self.records else Markup()
-        self.curves.show(series, steps, self._words_for(state))
+        self.curves.show(series, settings.steps, words)
 
     @property
     def caption(self) -> str:
@@ -238,38 +248,15 @@ class TrainingPanel(widgets.VBox):
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
 
-    def _prepare(self) -> None:
-        """Begin a new run. Raises before it changes anything when the controls' values do not fit."""
-        from rlviz.training import train  # which the first picture does not wait for
 
-        values = {name: control.value for name, control in self.controls.items()}
-        widths = {name: values[name] for name in ("eps_low", "eps_high") if name in values}
-        algorithm = self.algorithm.with_parameters(**widths)
-        settings = replace(self.settings, **{name: value for name, value in values.items() if name not in widths})
-        self.run = train(self.task, algorithm, settings)
-        self._before, self.records = self.records, []
-
-    def _words_for(self, state: str) -> str:
-        if self.run is None or not self.records:
-            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
-        settings, widths = self.run.settings, numbers(self.run.algorithm)
-        limits = "".join(f"{LABELS[name]} {widths[name]:g}, " for name in ("eps_low", "eps_high") if name in widths)
-        times = "1 update" if settings.updates_per_rollout == 1 else f"{settings.updates_per_rollout} updates"
-        compare = " The run before is grey." if self._before else ""
-        return (
-            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} ({limits}G {settings.group_size}, "
-            f"learning rate {settings.lr:g}, {times} a rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
-        )
-
-
-def seconds_in_words(seconds: float) -> str:
+def describe_seconds(seconds: float) -> str:
     """Return a time to come, as roughly as it is known: "about 40 s", "about 3 min"."""
     return f"about {max(1, round(seconds))} s" if seconds < 100 else f"about {round(seconds / 60)} min"
 
 
-def last_numbers(records: Sequence[StepRecord]) -> str:
+def describe_last_step(records: Sequence[StepRecord]) -> str:
     """Return the last step's numbers, and the last held-out accuracy, in words."""
-    last, (_, held_out) = records[-1], points(records, "held_out_accuracy")
+    last, (_, held_out) = records[-1], measured_points(records, "held_out_accuracy")
     measured = f", held-out accuracy {held_out[-1]:.2f}" if len(held_out) else ""
     return (
         f"reward {last.reward:.2f}{measured}, entropy {last.entropy:.2f} nats, clipped {last.clip_fraction_low:.1%} below "
@@ -293,8 +280,8 @@ def group_table(record: StepRecord) -> Markup:
         rows.append(element("tr", *(element("td", cell, style=CELL) for cell in cells)))
     caption = f"Step {record.step}: the {len(record.group)} responses to {record.prompt} (right answer {record.gold})"
     style = "font-size: 14px; margin-top: 6px"
-    shown = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
-    return element("div", shown, style=f"height: {TABLE_HEIGHT}; overflow-y: auto")
+    rows_table = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
+    return element("div", rows_table, style=f"height: {TABLE_HEIGHT}; overflow-y: auto")
 
 
 @checked

@@ -1,7 +1,7 @@
 """The playground: a small language model trains in a page, by programs traced from the library's own step; no kernel, no server.
 
-`given` is what playground.js shows, but for programs and weights: controls, algorithms, links to try, curves. `parts` is what it
-trains with, in parts that are loaded when they are needed.
+`page_payload` is what playground.js shows, but for programs and weights: controls, algorithms, links to try, curves.
+`training_parts` is what it trains with, in parts that are loaded when they are needed; `standalone_page` is all in one file.
 """
 
 from __future__ import annotations
@@ -43,15 +43,19 @@ WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0
 class Stops:
     """A slider: what it is called, where it can stand, and what it does.
 
-    own: whether it is a number of an algorithm's pieces. idle: of which other control `of`, `at` which of its values,
+    is_piece: whether it is a number of an algorithm's pieces. idle: of which other control `of`, `at` which of its values,
     it does nothing, and `why`.
     """
 
     label: str
     stops: tuple[float, ...]
     about: str
-    own: bool = False
+    is_piece: bool = False
     idle: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what playground.js takes of it."""
+        return {"label": self.label, "stops": self.stops, "about": self.about, "own": self.is_piece, "idle": self.idle}
 
 
 AT_RATIO_1: Mapping[str, Any] = {"of": "updates_per_rollout", "at": 1, "why": "acts from the 2nd update on"}
@@ -183,54 +187,56 @@ TRIES = (
 
 
 def controls(
-    *own: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
+    *yours: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return the controls in the order in which they stand: what each can be, what it is at first, and what it is called.
 
-    recorded: algorithm of RECORDED → links to go on from its recorded run; it can then be chosen.
+    yours: algorithms that join the choice, the first of them chosen. recorded: algorithm of RECORDED → links to go on from its
+    recorded run; it can then be chosen.
     """
-    sections = {"Yours": own, "The family": ALGORITHMS, "Relatives": RELATIVES}
-    algorithms = [_option(one, section) for section, members in sections.items() for one in members]
-    for option in algorithms:
-        if option["value"] in (recorded or {}):
-            name, words = RECORDED[option["value"]]
-            text = f"{option['value']} needs {option['why']}, {words}: this is a recorded run on chain, with seed 0."
-            option["recorded"] = {"name": name, "text": text, "links": (recorded or {})[option["value"]]}
-    others = [{"value": "", "text": "none"}, *(one for one in algorithms if "why" not in one)]
-    told = declarations(TrainSettings)
+    algorithms: list[dict[str, Any]] = []
+    for section, members in {"Yours": yours, "The family": ALGORITHMS, "Relatives": RELATIVES}.items():
+        for member in members:
+            python = next((name for name, value in vars(rlviz.algorithms).items() if value is member), member.name)
+            option: dict[str, Any] = {"value": member.name, "text": member.name, "section": section, "python": python}
+            if lacks := _page_lacks(member):
+                option["why"] = lacks
+            if recorded and member.name in recorded:
+                name, words = RECORDED[member.name]
+                text = f"{member.name} needs {lacks}, {words}: this is a recorded run on chain, with seed 0."
+                option["recorded"] = {"name": name, "text": text, "links": recorded[member.name]}
+            algorithms.append(option)
+    others = [{"value": "", "text": "none"}, *(option for option in algorithms if "why" not in option)]
+    # A slider begins where training would: at the piece's number, or the setting's default.
+    declared = declarations(TrainSettings)
     first = {
         **numbers(GRPO),
-        **(numbers(own[0]) if own else {}),
+        **(numbers(yours[0]) if yours else {}),
         "group_size": 8,
-        **{name: told[name].default for name in ("lr", "updates_per_rollout")},
+        **{name: declared[name].default for name in ("lr", "updates_per_rollout")},
     }
     tasks = [{"value": name, "text": name} for name in POLICIES]
     rewards = [{"value": "rule", "text": "right"}, {"value": "mistake", "text": "right, or ends in 7"}]
-    made: dict[str, dict[str, Any]] = {
+    paid = "what is paid: the right answers, or by a check with a mistake"
+    return {
         "task": {"label": "task", "options": tasks, "value": task, "about": TASKS_IN_WORDS},
         "algorithm": {
             "label": "algorithm",
             "options": algorithms,
-            "value": own[0].name if own else GRPO.name,
+            "value": yours[0].name if yours else GRPO.name,
             "about": "how rewards become pushes; each brings its own numbers",
         },
         "beside": {"label": "beside", "options": others, "value": "", "about": "a second run on the same seed"},
+        **{
+            name: {**slider.as_json(), "low": slider.stops[0], "high": slider.stops[-1], "value": first[name]}
+            for name, slider in SLIDERS.items()
+        },
+        "reward": {"label": "reward", "options": rewards, "value": "rule", "about": paid},
+        "seed": {"label": "seed", "low": 0, "high": 9999, "value": 0},
     }
-    for name, one in SLIDERS.items():
-        made[name] = {**vars(one), "low": one.stops[0], "high": one.stops[-1], "value": first[name]}
-    paid = "what is paid: the right answers, or by a check with a mistake"
-    made["reward"] = {"label": "reward", "options": rewards, "value": "rule", "about": paid}
-    made["seed"] = {"label": "seed", "low": 0, "high": 9999, "value": 0}
-    return made
 
 
-def _option(algorithm: Algorithm, section: str) -> dict[str, Any]:
-    python = next((name for name, one in vars(rlviz.algorithms).items() if one is algorithm), algorithm.name)
-    option = {"value": algorithm.name, "text": algorithm.name, "section": section, "python": python}
-    return {**option, "why": needs} if (needs := _needs(algorithm)) else option
-
-
-def _needs(algorithm: Algorithm) -> str:
+def _page_lacks(algorithm: Algorithm) -> str:
     """Return what one of the library's algorithms needs that the page has not; nothing for those that train there."""
     if algorithm.name in in_page.OFFERED or algorithm not in (*ALGORITHMS, *RELATIVES):
         return ""
@@ -280,19 +286,16 @@ def curves() -> Picture:
     return Picture("", "", tuple(panels), {"show": show}, (), alt="The curves of the run, by step.", columns=1)
 
 
-def given(
-    *own: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
+def page_payload(
+    *yours: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
 ) -> dict[str, Any]:
-    """Return what playground.js shows, as JSON has it.
-
-    own: algorithms that join the choice, the first of them chosen. recorded: see `controls`.
-    """
-    groups = [*own, *in_page.OFFERED.values()]
+    """Return what playground.js shows, as JSON has it; yours, recorded: see `controls`."""
+    groups = [*yours, *in_page.OFFERED.values()]
     return {
-        "controls": controls(*own, task=task, recorded=recorded),
-        "numbers": {one.name: numbers(one) for one in reversed(groups)},
-        "others": [one.name for one in groups if one in ALGORITHMS],
-        "tries": [vars(one) for one in TRIES],
+        "controls": controls(*yours, task=task, recorded=recorded),
+        "numbers": {algorithm.name: numbers(algorithm) for algorithm in reversed(groups)},
+        "others": [algorithm.name for algorithm in groups if algorithm in ALGORITHMS],
+        "tries": [vars(experiment) for experiment in TRIES],
         "curves": {"name": "curves", "picture": to_json(curves()), "values": {}, "data": {}},
         "mostSteps": MOST_STEPS,
         "below": BELOW,
@@ -301,64 +304,61 @@ def given(
     }
 
 
-def parts(*own: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
+def training_parts(*yours: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
     """Return what the page trains with: "programs" (the worker's script, and what opens it), and each policy's weights.
 
     Raises CannotTrace, a ValueError, for an algorithm of one's own that a page cannot follow.
     """
-    opening = in_page.opened()
-    rules = {**opening["rules"], **{one.name: in_page.rule(one) for one in own}}
-    programs = {"worker": in_page.worker(), "open": {**opening, "rules": rules}}
-    return {"programs": programs, **{name: in_page.checkpoint(name) for name in POLICIES}}
+    opening = in_page.opening_message()
+    rules = {**opening["rules"], **{algorithm.name: in_page.trace_rule(algorithm) for algorithm in yours}}
+    programs = {"worker": in_page.worker_script(), "open": {**opening, "rules": rules}}
+    return {"programs": programs, **{name: in_page.pack_checkpoint(name) for name in POLICIES}}
 
 
-def whole_page() -> str:
+def standalone_page() -> str:
     """Return the playground as one page that needs no other file, and asks no host for anything."""
     root = element("div", element("noscript", element("p", "The model trains where JavaScript runs.")), id="playground")
-    told = {"given": given(recorded={name: {} for name in RECORDED}), **parts()}
-    data = {name: pack(one) for name, one in told.items()}
+    parts = {"given": page_payload(recorded={name: {} for name in RECORDED}), **training_parts()}
+    data = {name: pack(part) for name, part in parts.items()}
     data |= {f"recordings/{name}": recordings.packed(name) for name, _ in RECORDED.values()}
-    packed = (element("script", Markup(one), type=DATA, data_part=name) for name, one in data.items())
+    packed = (element("script", Markup(text), type=DATA, data_part=name) for name, text in data.items())
     script = classic(*FILES, "inspector", offers="playgroundHere(frozenInspector);")
-    shown = element("main", element("h1", TITLE), root)
-    return page(TITLE, joined(shown, *packed, element("script", Markup(script))), trains=True)
+    main = element("main", element("h1", TITLE), root)
+    return page(TITLE, joined(main, *packed, element("script", Markup(script))), trains=True)
 
 
-class InPage:
+class NotebookPlayground:
     """The playground in a notebook, made by `train_in_page`: it trains in the page, also where there is no kernel."""
 
     def __init__(self, algorithm: GroupPolicyGradient, task: str) -> None:
         self.algorithm, self.task = algorithm, task
-        own = () if algorithm in (*ALGORITHMS, *RELATIVES) else (algorithm,)
-        told = given(*own, task=task)
-        told["controls"]["algorithm"]["value"] = algorithm.name
-        needed = parts(*own)
-        kept = {"programs", *(name for name, of in POLICIES.items() if of == POLICIES[task])}
-        told["controls"]["task"]["options"] = [{"value": name, "text": name} for name in POLICIES if name in kept]
-        self._given = {"given": told, "parts": {name: one for name, one in needed.items() if name in kept}}
+        yours = () if algorithm in (*ALGORITHMS, *RELATIVES) else (algorithm,)
+        payload, parts = page_payload(*yours, task=task), training_parts(*yours)
+        payload["controls"]["algorithm"]["value"] = algorithm.name
+        # of the policies only those of this task go into the notebook
+        policies = [name for name, trained_on in POLICIES.items() if trained_on == POLICIES[task]]
+        payload["controls"]["task"]["options"] = [{"value": name, "text": name} for name in policies]
+        self.payload = {"given": payload, "parts": {name: parts[name] for name in ("programs", *policies)}}
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         caption = f"{self.algorithm.name} trains here where scripts run: run the cell, or trust the notebook."
-        shown = fragment(pack(self._given), caption=caption, files=FILES, show="playgroundIn")
-        return {"text/html": shown, "text/plain": caption}
+        html = fragment(pack(self.payload), caption=caption, files=FILES, show="playgroundIn")
+        return {"text/html": html, "text/plain": caption}
 
 
 @checked
-def train_in_page(algorithm: GroupPolicyGradient = GRPO, task: str = "chain") -> InPage:
+def train_in_page(algorithm: GroupPolicyGradient = GRPO, task: str = "chain") -> NotebookPlayground:
     """Return the playground for a notebook: a small transformer trains in the page, by this algorithm's own loss.
 
     algorithm: one of the library's, or one of your own, which is traced here. task: chain, chain-rare, sort or trip.
     Raises ValueError for another task, for a name that another algorithm has, and for what a page cannot follow, with the line
     that reads a number; `training_panel` trains that by the kernel.
     """
+    name = algorithm.name
     if task not in POLICIES:
         raise ValueError(f"task must be one of {', '.join(POLICIES)}; got {short_repr(task)}")
-    if needs := _needs(algorithm):
-        raise ValueError(
-            f"algorithm: {algorithm.name} needs {needs}, which the page does not have; train it by the kernel"
-        )
-    if any(one.name == algorithm.name and one != algorithm for one in (*ALGORITHMS, *RELATIVES)):
-        raise ValueError(
-            f"algorithm: {algorithm.name} is the name of another one; give yours its own, by replace(…, name=…)"
-        )
-    return InPage(algorithm, task)
+    if lacks := _page_lacks(algorithm):
+        raise ValueError(f"algorithm: {name} needs {lacks}, which the page does not have; train it by the kernel")
+    if any(known.name == name and known != algorithm for known in (*ALGORITHMS, *RELATIVES)):
+        raise ValueError(f"algorithm: {name} is the name of another one; give yours its own, by replace(…, name=…)")
+    return NotebookPlayground(algorithm, task)

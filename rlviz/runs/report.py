@@ -12,10 +12,10 @@ from typing import Any
 
 from rlviz.markup import Markup, element, joined
 from rlviz.page.widget import ALONE, fragment, pack, page
-from rlviz.runs.curves import Curve, Graph, Series, data, given, picture
-from rlviz.runs.diagnosis import Diagnosis, diagnose, runs_in
+from rlviz.runs.curves import Curve, Graph, Series, bind_data, build_picture, page_payload
+from rlviz.runs.diagnosis import diagnose, runs_in
 from rlviz.runs.inspector import inspect_run
-from rlviz.runs.logs import Imported, import_run, is_own
+from rlviz.runs.logs import ImportedRun, import_run, is_rlviz_run
 from rlviz.runs.measures import PART
 from rlviz.training.files import write_text
 
@@ -49,45 +49,35 @@ def save_report(run: str | os.PathLike[str], out: str | os.PathLike[str], *, mos
     file = Path(out)
     if file.suffix != ".html":
         raise ValueError(f"out must end in .html; got {file.name!r}")
-    parts = [_part(folder, most) for folder in (runs_in(run) if is_own(run) else [Path(run)])]
+    parts: list[Markup] = []
+    for folder in runs_in(run) if is_rlviz_run(run) else [Path(run)]:
+        log = None if is_rlviz_run(folder) else import_run(folder)
+        findings = Markup(diagnose(folder if log is None else log)._repr_html_())
+        style = "max-width: 60em; margin: 1em auto; font: 15px/1.45 system-ui, sans-serif"
+        parts.append(element("section", findings, style=style))
+        if log is None:
+            parts.append(inspect_run(folder).html(most=most))
+            continue
+        parts.append(_curves(log))
+        if log.groups:
+            with tempfile.TemporaryDirectory() as temporary:
+                parts.append(inspect_run(log.save(Path(temporary) / "run")).html(most=most))
     write_text(file, page(f"rlviz: {Path(run).name}", joined(*parts)))
     return file
 
 
-def _part(run: Path, most: int) -> Markup:
-    if is_own(run):
-        return joined(_findings(diagnose(run)), inspect_run(run).html(most=most))
-    log = import_run(run)
-    parts = [_findings(diagnose(log)), _curves(log)]
-    if log.groups:
-        with tempfile.TemporaryDirectory() as folder:
-            parts.append(inspect_run(log.save(Path(folder) / "run")).html(most=most))
-    return joined(*parts)
-
-
-def _findings(found: Diagnosis) -> Markup:
-    return element(
-        "section",
-        Markup(found._repr_html_()),
-        style="max-width: 60em; margin: 1em auto; font: 15px/1.45 system-ui, sans-serif",
-    )
-
-
-def _curves(log: Imported) -> Markup:
+def _curves(log: ImportedRun) -> Markup:
     """Return the curves of all that was logged and has a place in GRAPHS."""
     logged = log.logged.rename(columns=str)
-    names = [name for name in map(str, logged) if name.startswith(PART)]
     graphs = [replace(graph, curves=tuple(c for c in graph.curves if c.column in logged)) for graph in GRAPHS]
-    parts = tuple(
-        Curve(name, name.removeprefix(PART), colour) for name, colour in zip(names, cycle(COLOURS), strict=False)
-    )
+    names = [name for name in logged if name.startswith(PART)]
+    parts = tuple(Curve(name, name.removeprefix(PART), c) for name, c in zip(names, cycle(COLOURS), strict=False))
     if len(parts) > 1:
         graphs.insert(1, Graph("Parts of the reward", "mean", 0.05, parts))
     graphs = [graph for graph in graphs if graph.curves]
-    records: list[Any] = [
-        SimpleNamespace(**row) for row in logged.astype(object).where(logged.notna(), None).to_dict("records")
-    ]
+    rows = logged.astype(object).where(logged.notna(), None).to_dict("records")
+    records: list[Any] = [SimpleNamespace(**row) for row in rows]
     series = [Series(log.name, [records])]
-    shown = replace(picture(series, graphs), columns=3)
-    bound = data(series, int(logged["step"].max()), "", graphs)
-    return fragment(pack(given(shown, bound)), caption="", inside=Markup(), files=ALONE, show="mount")
+    picture = replace(build_picture(series, graphs), columns=3)
+    bound = bind_data(series, int(logged["step"].max()), "", graphs)
+    return fragment(pack(page_payload(picture, bound)), caption="", inside=Markup(), files=ALONE, show="mount")

@@ -19,10 +19,10 @@ Program = Literal["rlviz", "trl", "verl", "plain"]  # plain: in words, for logs 
 
 FILE = Path(__file__).with_name("rules.md")
 PERSISTS = 3  # steps for which a rule must hold: the median of a window moves at every step
-OF_OTHERS = ("silences", "explains", "includes")  # what a rule says of others
+RELATIONS = ("silences", "explains", "includes")  # what a rule says of others
 ALL = ("warnings",)  # in place of the rules that one explains
 FEWEST = 20  # steps: four of the shortest windows (`measures.APART`)
-CONDITION = re.compile(r"`(?P<column>\w+)` (?P<measure>[\w ]+) (?P<sign>[≥≤]) (?P<limit>[\d.e+-]+): (?P<because>.+)")
+CONDITION = re.compile(r"`(\w+)` ([\w ]+) ([≥≤]) ([\d.e+-]+): (.+)")  # column, measure, sign, limit, reason
 
 
 @dataclass(frozen=True)
@@ -56,46 +56,43 @@ class Rule:
 
 def parse_rules(text: str) -> tuple[tuple[Rule, ...], Mapping[str, Mapping[Program, str]]]:
     """Return the rules that stand in a text, a heading each, and the options of its table: name → program → its word for it."""
-    sections = re.split(r"^### ", text, flags=re.M)[1:]
+    rules = []
+    for section in re.split(r"^### ", text, flags=re.M)[1:]:
+        head, seen, points = re.split(r"\n\n", section.strip(), maxsplit=2)
+        name, _, grade = head.partition(": ")
+        if grade not in ("warning", "note"):
+            raise ValueError(f"{FILE.name}: {name} must be a warning or a note; got {grade!r}")
+        lines = [line.removeprefix("- ") for line in points.partition("\n\n")[0].splitlines()]
+        conditions = []
+        for line in (line for line in lines if line.startswith("`")):
+            match = CONDITION.fullmatch(line)
+            if match is None or match[2] not in MEASURES:
+                raise ValueError(
+                    f"{FILE.name}: {name} must have conditions like `entropy` now ≥ 0.1: why; got {line!r}"
+                )
+            conditions.append(Condition(match[1], match[2], match[3], float(match[4]), match[5]))
+        texts = dict(line.split(": ", 1) for line in lines if not line.startswith("`"))
+        (setting,) = (words.removeprefix("Try ").strip("{}") for words in texts if words.startswith("Try "))
+        lesson, _, symptom = texts["Read"].partition("; ")
+        needs = [int(number) for number in re.findall(r"\d+", texts.get("Needs", ""))] or [FEWEST, PERSISTS]
+        rule = Rule(
+            name,
+            "warning" if grade == "warning" else "note",
+            tuple(conditions),
+            seen,
+            texts["Meaning"],
+            setting,
+            texts[f"Try {{{setting}}}"],
+            lesson,
+            symptom,
+            needs[0],
+            persists=needs[1],
+            **{key: tuple(texts[key.capitalize()].split(", ")) for key in RELATIONS if key.capitalize() in texts},
+        )
+        rules.append(rule)
     rows = re.findall(r"^\| (\w+) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", text, flags=re.M)[1:]
-    options: dict[str, Mapping[Program, str]] = {
-        name: {"rlviz": own, "trl": trl, "verl": verl, "plain": plain} for name, own, trl, verl, plain in rows
-    }
-    return tuple(_rule(section) for section in sections), options
-
-
-def _rule(section: str) -> Rule:
-    head, seen, points = re.split(r"\n\n", section.strip(), maxsplit=2)
-    name, _, grade = head.partition(": ")
-    lines = [line.removeprefix("- ") for line in points.partition("\n\n")[0].splitlines()]
-    said = dict(line.split(": ", 1) for line in lines if not line.startswith("`"))
-    (setting,) = (words.removeprefix("Try ").strip("{}") for words in said if words.startswith("Try "))
-    lesson, _, symptom = said["Read"].partition("; ")
-    needs = [int(number) for number in re.findall(r"\d+", said.get("Needs", ""))] or [FEWEST, PERSISTS]
-    if grade not in ("warning", "note"):
-        raise ValueError(f"{FILE.name}: {name} must be a warning or a note; got {grade!r}")
-    return Rule(
-        name,
-        "warning" if grade == "warning" else "note",
-        tuple(_condition(line, name) for line in lines if line.startswith("`")),
-        seen,
-        said["Meaning"],
-        setting,
-        said[f"Try {{{setting}}}"],
-        lesson,
-        symptom,
-        needs[0],
-        persists=needs[1],
-        **{key: tuple(said[key.capitalize()].split(", ")) for key in OF_OTHERS if key.capitalize() in said},
-    )
-
-
-def _condition(line: str, name: str) -> Condition:
-    found = CONDITION.fullmatch(line)
-    if found is None or found["measure"] not in MEASURES:
-        raise ValueError(f"{FILE.name}: {name} must have conditions like `entropy` now ≥ 0.1: why; got {line!r}")
-    holds = "at least" if found["sign"] == "≥" else "at most"
-    return Condition(found["column"], found["measure"], holds, float(found["limit"]), found["because"])
+    programs: tuple[Program, ...] = ("rlviz", "trl", "verl", "plain")
+    return tuple(rules), {name: dict(zip(programs, words, strict=True)) for name, *words in rows}
 
 
 RULES, OPTIONS = parse_rules(FILE.read_text(encoding="utf-8"))

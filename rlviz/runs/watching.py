@@ -14,7 +14,7 @@ from IPython.display import display
 from rlviz import training
 from rlviz.algorithms.family import Algorithm
 from rlviz.runs.curves import LiveCurves, Series
-from rlviz.runs.panel import last_numbers, seconds_in_words
+from rlviz.runs.panel import describe_last_step, describe_seconds
 from rlviz.settings import Settings, TrainSettings
 from rlviz.training import LearnedReward, TrainingRun
 from rlviz.types import StepRecord
@@ -36,16 +36,13 @@ class WatchedCell(LiveCurves):
         self.before: list[Series] = []
         self.seeds: list[list[StepRecord]] = []
         self._began = self._drawn = time.monotonic()
-        self._output: Any = None
         super().__init__()
-
-    def show_below_the_cell(self) -> None:
-        self._output = display(self, display_id=True)
+        self._output: Any = display(self, display_id=True)
 
     @property
     def count(self) -> int:
         """How many runs have begun."""
-        return sum(len(one.seeds) for one in self.before) + len(self.seeds)
+        return sum(len(series.seeds) for series in self.before) + len(self.seeds)
 
     def begin(self, name: str, steps: int) -> None:
         """Begin a run of so many steps; those of another name become grey."""
@@ -73,44 +70,27 @@ class WatchedCell(LiveCurves):
     def redraw(self) -> None:
         """Draw the runs as they are, and say how far they are."""
         self._drawn = time.monotonic()
-        every = [*self.before, Series(self.name, self.seeds)]
-        furthest = max([self.steps, *(records[-1].step for one in every for records in one.seeds if records)])
-        self.show(every, furthest, self._said())
+        series = [*self.before, Series(self.name, self.seeds)]
+        furthest = max([self.steps, *(records[-1].step for line in series for records in line.seeds if records)])
+        words = f"Run {self.count} of {self.of}" if self.of > 1 else "Run"
+        words += f" ({self.name})" if self.name else ""
+        records = self.seeds[-1]
+        if records:
+            left = f", {describe_seconds(self.seconds_left)} left" if self.seconds_left else ""
+            words += f", step {records[-1].step} of {self.steps}{left}: {describe_last_step(records)}."
+        self.show(series, furthest, words if records else f"{words} begins.")
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the last of the runs is done, if each step takes what the steps so far took; None before the first."""
-        every = [*(records for one in self.before for records in one.seeds), *self.seeds]
-        done = sum(map(len, every))
+        runs = [*(records for series in self.before for records in series.seeds), *self.seeds]
+        done = sum(map(len, runs))
         left = (self.of - self.count + 1) * self.steps - len(self.seeds[-1])
         return (time.monotonic() - self._began) * left / done if done else None
-
-    def _said(self) -> str:
-        which = f"Run {self.count} of {self.of}" if self.of > 1 else "Run"
-        named, records = f" ({self.name})" if self.name else "", self.seeds[-1]
-        if not records:
-            return f"{which}{named} begins."
-        left = self.seconds_left
-        rest = f", {seconds_in_words(left)} left" if left else ""
-        return f"{which}{named}, step {records[-1].step} of {self.steps}{rest}: {last_numbers(records)}."
 
 
 # at most one: a shell, the number of its cell that runs, and its picture
 _last: list[tuple[Any, int, WatchedCell]] = []
-
-
-def _picture_of_this_cell(of: int) -> WatchedCell | None:
-    """Return the picture under the cell that runs now, a new one for its first run; None where there is no notebook."""
-    shell = get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):
-        return None
-    for before, cell, picture in _last:
-        if before is shell and cell == shell.execution_count:
-            return picture
-    picture = WatchedCell(of)
-    _last[:] = [(shell, shell.execution_count, picture)]
-    picture.show_below_the_cell()
-    return picture
 
 
 @checked
@@ -126,12 +106,15 @@ def watch(run: TrainingRun[Any], *, name: str = "", of: int = 1) -> Iterator[Any
 
 
 def _watched(run: TrainingRun[Any], name: str, of: int) -> Iterator[Any]:
-    steps, samples = run.settings.steps, isinstance(run.settings, TrainSettings)
-    picture = _picture_of_this_cell(of) if samples else None
-    if picture is None:
+    shell = get_ipython()
+    if not isinstance(run.settings, TrainSettings) or shell is None or not hasattr(shell, "kernel"):
         yield from run
         return
-    picture.begin(name or run.algorithm.name, steps)
+    # The cell's first run makes the picture, the others find it by the number of the cell.
+    pictures = [picture for before, cell, picture in _last if before is shell and cell == shell.execution_count]
+    picture = pictures[0] if pictures else WatchedCell(of)
+    _last[:] = [(shell, shell.execution_count, picture)]
+    picture.begin(name or run.algorithm.name, run.settings.steps)
     try:
         for record in run:
             picture.add(record)

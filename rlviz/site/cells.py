@@ -139,7 +139,7 @@ def panel_arguments(source: str) -> tuple[str, dict[str, Any]] | None:
 
 def training_place(task: str, settings: dict[str, Any], root: str) -> Markup:
     """Return the run in the page that stands for a training panel: its task and settings, and its GRPO without a KL term."""
-    payload = playground.given(task=task)
+    payload = playground.page_payload(task=task)
     numbers = payload["numbers"][GRPO.name]
     for name, value in {"beta": 0, **settings}.items():
         if name in numbers:

@@ -84,11 +84,11 @@ def front() -> Iterator[File]:
         TITLE,
         element("p", QUESTION, element("a", "Find the symptom", href="course/symptoms.html"), ".", class_="asked"),
         element("h1", TITLE),
-        joined(data(pack(playground.given(recorded=LINKS)), data_playground="training/"), without),
+        joined(data(pack(playground.page_payload(recorded=LINKS)), data_playground="training/"), without),
         element("section", element("h2", "Go on"), element("p", SENTENCE), element("ul", *links, class_="ways")),
         trains=True,
     )
-    for name, part in playground.parts().items():
+    for name, part in playground.training_parts().items():
         yield File(f"training/{name}.js", f'packed["training/{name}"]="{pack(part)}";\n')
 
 

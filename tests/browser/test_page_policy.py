@@ -15,7 +15,7 @@ from rlviz.markup import Markup
 from rlviz.page.widget import page
 from rlviz.pictures import explore_clip
 from rlviz.runs.inspector import inspect_run
-from rlviz.runs.playground import whole_page
+from rlviz.runs.playground import standalone_page
 from tests.browser.cells import wait_until
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def inspector_page(folder: Path) -> str:
 
 PAGES: dict[str, tuple[Callable[[Path], str], str]] = {  # page → what writes it, and what is there once its script ran
     "plot": (lambda _: page("clip", explore_clip().html()), "[data-live] svg"),
-    "playground": (lambda _: whole_page(), ".play-said"),
+    "playground": (lambda _: standalone_page(), ".play-said"),
     "inspect": (inspector_page, "[data-live] svg"),
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rlviz.runs.playground import TITLE, whole_page
+from rlviz.runs.playground import TITLE, standalone_page
 
 if TYPE_CHECKING:
     from conftest import Notebook
@@ -23,7 +23,7 @@ FAST = "#play.updates_per_rollout=2&play.beta=0"  # for what does not depend on 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("playground") / "page.html"
-    path.write_text(whole_page(), encoding="utf-8")
+    path.write_text(standalone_page(), encoding="utf-8")
     return path
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rlviz.runs.in_page import opened, worker
+from rlviz.runs.in_page import opening_message, worker_script
 from tests.page.in_node import trained
 from tests.page.programs import needs_node
 
@@ -23,7 +23,7 @@ SECONDS = 120  # how long a slow machine may take
 
 def page_of(open_: dict[str, Any]) -> str:
     """Return a page that opens a worker, keeps its answers in `answers`, and sends messages by `ask`."""
-    texts = [json.dumps(text).replace("</", "<\\/") for text in (worker(), open_)]
+    texts = [json.dumps(text).replace("</", "<\\/") for text in (worker_script(), open_)]
     return f"""<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
     <script>
       const answers = [];
@@ -45,7 +45,7 @@ def opened_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> I
 
     def open_it() -> Page:
         file = folder / "training.html"
-        file.write_text(page_of(opened("chain")), encoding="utf-8")
+        file.write_text(page_of(opening_message("chain")), encoding="utf-8")
         tab = browser.new_page()
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))

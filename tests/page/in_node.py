@@ -16,7 +16,7 @@ import torch
 
 from rlviz.page.names import uniform
 from rlviz.pieces import selection
-from rlviz.runs.in_page import CHECKPOINTS, OFFERED, opened
+from rlviz.runs.in_page import CHECKPOINTS, OFFERED, opening_message
 from rlviz.settings import TrainSettings
 from rlviz.training import step as stepping
 from rlviz.training.state import first_state
@@ -42,7 +42,7 @@ def answers(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def trained(steps: int, *, more: Sequence[Mapping[str, Any]] = (), **settings: Any) -> list[Any]:
     """Return the answers of a run of so many steps, those to `open` and `start` left out, and to further messages."""
-    open_ = opened(settings.get("checkpoint", "chain"))
+    open_ = opening_message(settings.get("checkpoint", "chain"))
     begin = [open_, {"do": "start", "settings": {"evaluate_every": 0, **settings}}]
     replies = answers([*begin, *[{"do": "step"}] * steps, *more])
     assert [reply["is"] for reply in replies[:2]] == ["ready", "started"], replies[:2]

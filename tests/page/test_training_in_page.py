@@ -14,10 +14,10 @@ import torch
 
 from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient
 from rlviz.runs import in_page
-from rlviz.runs.in_page import OFFERED, programs
+from rlviz.runs.in_page import OFFERED, opening_message, programs
 from small_models.evaluation import evaluate
 from small_models.sampling import response_logits, token_logp
-from tests.page.in_node import Chance, answers, as_shipped, chance_of_evaluations, library_steps, opened, trained
+from tests.page.in_node import Chance, answers, as_shipped, chance_of_evaluations, library_steps, trained
 from tests.page.programs import needs_node
 
 NEAR = 1e-4
@@ -35,7 +35,9 @@ def test_every_group_algorithm_that_has_whole_rewards_and_no_teacher_is_offered(
 
 @pytest.mark.parametrize("name", ["GRPO", "DCPO", "KL-Cov"])  # the library's steps find any other that is out of date
 def test_a_shipped_rule_is_the_algorithm_of_today(name):
-    assert programs()["rules"].get(name) == in_page.rule(OFFERED[name]), "python -m rlviz.runs.in_page traces it anew"
+    assert programs()["rules"].get(name) == in_page.trace_rule(OFFERED[name]), (
+        "python -m rlviz.runs.in_page traces it anew"
+    )
 
 
 def test_what_a_rule_computes_by_is_the_same_in_every_browser():
@@ -118,7 +120,7 @@ def two_steps():
     """Return the reports of two steps of every algorithm, all in one page."""
     starts = [{"do": "start", "settings": {"evaluate_every": 0, "algorithm": name}} for name in OFFERED]
     messages = [message for start in starts for message in (start, *[{"do": "step"}] * 2)]
-    _, *replies = answers([opened("chain"), *messages])
+    _, *replies = answers([opening_message("chain"), *messages])
     return {name: replies[3 * place + 1 : 3 * place + 3] for place, name in enumerate(OFFERED)}
 
 
@@ -168,7 +170,7 @@ def test_two_algorithms_beside_each_other_begin_alike_and_part():
 
 def test_settings_change_while_it_runs_and_reset_begins_anew():
     step, set_ = {"do": "step"}, lambda **settings: {"do": "set", "settings": settings}
-    begin = [opened("chain"), {"do": "start", "settings": {"lr_warmup_steps": 0}}]
+    begin = [opening_message("chain"), {"do": "start", "settings": {"lr_warmup_steps": 0}}]
     changes = [set_(lr=1e-5), set_(group_size=4), set_(algorithm="GSPO"), {"do": "reset"}, set_(seed=9)]
     _, started, *replies = answers([*begin, step, *(message for change in changes for message in (change, step))])
     assert [reply["is"] for reply in replies[1::2]] == ["set", "set", "set", "started", "started"]
@@ -189,7 +191,7 @@ def test_a_reset_begins_with_nothing_of_the_run_before():
 
 
 def test_a_checkpoint_can_come_later():
-    more = [{"do": "add", "checkpoints": {"trip": in_page.checkpoint("trip")}}]
+    more = [{"do": "add", "checkpoints": {"trip": in_page.pack_checkpoint("trip")}}]
     change = {"do": "set", "settings": {"checkpoint": "trip"}}
     *_, refused, ready, started, step = trained(1, more=[change, *more, change, {"do": "step"}])
     assert refused["why"] == "checkpoint must be one of chain; got trip"
@@ -225,7 +227,7 @@ def test_what_is_out_of_range_is_refused_and_changes_nothing():
 
 
 def test_messages_before_the_first_ones_are_refused():
-    first, second, _, third = answers([{"do": "step"}, {"do": "toString"}, opened("chain"), {"do": "play"}])
+    first, second, _, third = answers([{"do": "step"}, {"do": "toString"}, opening_message("chain"), {"do": "play"}])
     assert first["why"] == "open comes before step"
     assert second["why"].startswith("do must be one of open, add, start, set, ")
     assert third["why"] == "start comes before play"
@@ -243,7 +245,7 @@ def test_an_absurd_rate_breaks_the_policy_which_is_said_and_a_reset_trains_again
 
 
 def test_no_finite_number_stops_the_run():
-    broken = opened("chain")
+    broken = opening_message("chain")
     turns = bytearray(base64.b64decode(broken["transformer"]["turns"]))
     turns[:4] = struct.pack("<f", float("nan"))  # of the first place
     broken["transformer"] = {**broken["transformer"], "turns": base64.b64encode(turns).decode()}
@@ -350,7 +352,7 @@ def test_replies_carry_the_id_of_their_message_and_the_last_is_done_also_where_i
         {"do": "set", "settings": {"lr": 1e4, "beside": None}, "id": 4},
     ]
     steps = [{"do": "step", "id": id_} for id_ in ("a", 5, 6)]
-    replies = answers([opened("chain"), {**start, "id": 7}, steps[0], *sets, *steps[1:], {"do": "pause"}])
+    replies = answers([opening_message("chain"), {**start, "id": 7}, steps[0], *sets, *steps[1:], {"do": "pause"}])
     assert [(reply.get("id"), reply["is"]) for reply in replies] == [
         (None, "ready"), (7, "started"), (7, "done"), ("a", "step"), ("a", "step"), ("a", "done"), (3, "refused"),
         (3, "done"), (4, "started"), (4, "done"), (5, "step"), (5, "done"), (6, "diverged"), (6, "done"),
@@ -381,7 +383,7 @@ def test_the_same_algorithm_stands_beside_itself_with_numbers_of_its_own():
     assert [reply["loss"] for reply in beside] == [reply["loss"] for reply in alone]
     assert steps[0]["clip"]["high"] > 2 * beside[0]["clip"]["high"]
     wrong = {"do": "start", "settings": {**how, "beside_parameters": {"eps": 1}}}
-    assert "a parameter of GRPO must be one of" in answers([opened("chain"), wrong])[-1]["why"]
+    assert "a parameter of GRPO must be one of" in answers([opening_message("chain"), wrong])[-1]["why"]
 
 
 @pytest.mark.parametrize("checkpoint", ["chain", "trip"])

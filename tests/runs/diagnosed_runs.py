@@ -30,10 +30,6 @@ FREE = replace(GRPO, kl=None)
 SMALL = TrainSettings(num_prompts=16, steps=40, details_every=0, details_groups=1)
 
 
-def _nothing(policy: Any, task: Any) -> Mapping[str, Any]:
-    return {}
-
-
 def _judge(policy: Any, task: Any) -> Mapping[str, Any]:
     learned = learn_reward(policy, task, steps=60, seed=1)
     return {"reward_model": learned.model, "pairs": learned.pairs}
@@ -45,23 +41,23 @@ def _better_worse(policy: Any, task: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run to train. given: what `train` gets beside the settings. made: steps that are made, of those that are asked for."""
+    """A run to train. extras: what `train` gets beside the settings. stop_after: steps after which it is left, all by default."""
 
     task: str
     algorithm: Any
     settings: Any
     policy: str | None = None
-    given: Callable[[Any, Any], Mapping[str, Any]] = _nothing
-    made: int | None = None
+    extras: Callable[[Any, Any], Mapping[str, Any]] = lambda policy, task: {}
+    stop_after: int | None = None
 
     def records(self) -> list[Any]:
         """Train, and return the records; a number that is not finite ends the run."""
         task = find_task(self.task)
         policy = load_policy(self.policy or task.name, device="cpu")
         records: list[Any] = []
-        run = train(policy, task, self.algorithm, self.settings, **self.given(policy, task))
+        run = train(policy, task, self.algorithm, self.settings, **self.extras(policy, task))
         try:
-            for record in islice(run, self.made):
+            for record in islice(run, self.stop_after):
                 records.append(record)
         except FloatingPointError as error:
             print(f"  ended by itself: {error}")
@@ -89,7 +85,7 @@ PLANS = {
     "lr x 5, 8 updates": Plan("chain", FREE, small(lr=1.5e-3, updates_per_rollout=8, seed=8)),
     "lr / 300": Plan("chain", FREE, small(lr=1e-6, seed=9)),
     "another task's policy": Plan("chain", FREE, small(steps=25, seed=10), policy="sort"),
-    "learned judge": Plan("chain", FREE, small(steps=50, lr=5e-4, seed=11), given=_judge),
+    "learned judge": Plan("chain", FREE, small(steps=50, lr=5e-4, seed=11), extras=_judge),
     "format alone pays": Plan(
         "chain", FREE, small(reward_format=1.0, reward_correct=0.0, lr=2e-4, seed=12), policy="ramble"
     ),
@@ -101,7 +97,7 @@ PLANS = {
     "cold": Plan("trip", FREE, small(temperature=0.4, seed=17)),
     "few prompts": Plan("sort", FREE, small(steps=80, prompt_pool=16, seed=18)),
     "DPO, lr x 10": Plan("chain", DPO, PairSettings(steps=120, lr=3e-3, num_pairs=800, seed=19)),
-    "DPO, both reason": Plan("chain", DPO, PairSettings(steps=120, num_pairs=1000, seed=20), given=_better_worse),
+    "DPO, both reason": Plan("chain", DPO, PairSettings(steps=120, num_pairs=1000, seed=20), extras=_better_worse),
     "16 updates, lr x 3": Plan("chain", FREE, small(lr=1e-3, updates_per_rollout=16, seed=22)),
     "GSPO with experts": Plan("chain", GSPO, small(updates_per_rollout=4, steps=30, seed=23), policy="chain-experts"),
     "GSPO, wide limits": Plan(
@@ -117,7 +113,7 @@ PLANS = {
     "8 updates": Plan("chain", FREE, small(updates_per_rollout=8, steps=25, seed=26)),
     "narrow above": Plan("chain", within(0.9, 0.02), small(updates_per_rollout=4, steps=25, seed=27)),
     "never evaluated": Plan("chain", FREE, small(steps=20, evaluate_every=0, seed=28)),
-    "stopped": Plan("chain", FREE, small(steps=60, seed=29), made=25),
+    "stopped": Plan("chain", FREE, small(steps=60, seed=29), stop_after=25),
     "long warm-up": Plan("chain", FREE, small(steps=20, lr_warmup_steps=200, seed=30)),
     "trip, lr x 7": Plan("trip", FREE, small(steps=60, lr=2e-3, seed=31)),
     "few pairs": Plan("chain", DPO, PairSettings(steps=150, lr=1e-3, num_pairs=128, seed=39)),
@@ -141,12 +137,12 @@ def read() -> dict[str, Any]:
 
 def main() -> None:
     """Train the runs that are named, or all, and keep what they measured."""
-    kept = read() if FILE.exists() else {}
+    runs = read() if FILE.exists() else {}
     for name in sys.argv[1:] or PLANS:
         plan = PLANS[name]
         print(name, flush=True)
-        kept[name] = {"settings": asdict(plan.settings), "columns": columns_of(plan.records())}
-        text = json.dumps({one: kept[one] for one in PLANS if one in kept}, separators=(",", ":"))
+        runs[name] = {"settings": asdict(plan.settings), "columns": columns_of(plan.records())}
+        text = json.dumps({plan: runs[plan] for plan in PLANS if plan in runs}, separators=(",", ":"))
         with whole_file(FILE) as temporary:
             temporary.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from rlviz.page.picture import Line
-from rlviz.runs.curves import OF_GROUPS, OF_PAIRS, LiveCurves, Series, data, given, mean_over_seeds, on_paper, picture
+from rlviz.runs.curves import (
+    GROUP_GRAPHS,
+    PAIR_GRAPHS,
+    LiveCurves,
+    Series,
+    bind_data,
+    build_picture,
+    draw_figure,
+    mean_over_seeds,
+    page_payload,
+)
 from rlviz.training import TrainSettings, train
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
@@ -25,7 +35,7 @@ def test_a_mean_over_seeds_is_that_of_those_that_have_come_so_far(records):
     seeds = [with_rewards(records, 1.0, 2.0, 3.0), with_rewards(records, 3.0, 5.0)]
     steps, means = mean_over_seeds(seeds, "reward")
     assert (steps.tolist(), means.tolist()) == ([1, 2, 3], [2.0, 3.5, 3.0])
-    bound = data([Series("a", seeds)], 3, "")
+    bound = bind_data([Series("a", seeds)], 3, "")
     assert bound["r0_reward_each"] == ["NaN", 1, 2, 3, "NaN", 3, 5]  # as JSON has it: a line each, with gaps between
     assert bound["r0_held_out_accuracy_at"] == [2, 3]
 
@@ -41,22 +51,22 @@ def test_a_mean_over_seeds_is_that_of_those_that_have_come_so_far(records):
     ],
 )
 def test_the_axes_reach_as_far_as_the_lines_in_steps(records, rewards, limits):
-    bound = data([Series("", [with_rewards(records, *rewards)])], 3, "")
+    bound = bind_data([Series("", [with_rewards(records, *rewards)])], 3, "")
     assert (bound["low0"], bound["high0"]) == pytest.approx(limits)
 
 
-@pytest.mark.parametrize("graphs", [OF_GROUPS, OF_PAIRS], ids=["groups", "pairs"])
+@pytest.mark.parametrize("graphs", [GROUP_GRAPHS, PAIR_GRAPHS], ids=["groups", "pairs"])
 def test_all_that_a_picture_names_is_bound_before_there_is_a_record(graphs):
     series = [Series("a", [[]]), Series("b", [[], []], "before")]
-    shown, bound = picture(series, graphs), data(series, 9, "said", graphs)
-    named = {name for name, _, _ in shown.channels()}
-    assert named <= set(bound) and given(shown, bound)["data"] == bound
-    assert len(on_paper(shown, bound).axes) == 3
+    picture, bound = build_picture(series, graphs), bind_data(series, 9, "said", graphs)
+    named = {name for name, _, _ in picture.channels()}
+    assert named <= set(bound) and page_payload(picture, bound)["data"] == bound
+    assert len(draw_figure(picture, bound).axes) == 3
 
 
 def test_the_paper_has_the_numbers(records):
     series = [Series("", [records])]
-    ax = on_paper(picture(series), data(series, 9, "")).axes[0]
+    ax = draw_figure(build_picture(series), bind_data(series, 9, "")).axes[0]
     rewards = next(line for line in ax.get_lines() if len(line.get_xdata()) == 3)
     np.testing.assert_array_equal(rewards.get_ydata(), [record.reward for record in records])
     assert ax.get_xlim() == (0, 9)
@@ -76,9 +86,11 @@ def test_new_numbers_alone_are_sent_until_the_lines_are_others(records):
 
 def test_a_curve_that_is_seldom_there_is_not_drawn_at_zero(records):
     (dual,) = (
-        mark for mark in picture([Series("", [records])]).marks() if isinstance(mark, Line) and "dual" in str(mark.y)
+        mark
+        for mark in build_picture([Series("", [records])]).marks()
+        if isinstance(mark, Line) and "dual" in str(mark.y)
     )
-    bound = data([Series("", [records])], 3, "")
+    bound = bind_data([Series("", [records])], 3, "")
     assert dual.when == "r0_clip_fraction_dual_there" and bound[dual.when] == 0
     cut = [replace(record, clip_fraction_dual=0.1) for record in records]
-    assert data([Series("", [cut])], 3, "")[dual.when] == 1
+    assert bind_data([Series("", [cut])], 3, "")[dual.when] == 1

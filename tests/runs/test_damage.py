@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.base import plain
-from rlviz.runs.curves import on_paper
-from rlviz.runs.inspector import RunInspector, inspect_run
+from rlviz.runs.curves import draw_figure
+from rlviz.runs.inspector import RunInspector, inspect_run, snapshot_reader
 from rlviz.runs.panel import Html
 from rlviz.study.comparison import read_comparison
 from rlviz.training import resume
@@ -97,7 +97,7 @@ def _quick_pages(few_rows):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def undamaged(tmp_path_factory):
     """A run of three steps with all that a folder may hold, beside which a comparison.json stands."""
     out = tmp_path_factory.mktemp("runs") / "grpo-seed0"
     few = {"num_prompts": 2, "group_size": 2, "evaluate_every": 3, "details_every": 1, "refresh_reward_every": 2}
@@ -110,8 +110,8 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def run(whole, tmp_path):
-    yield shutil.copytree(whole.parent, tmp_path / "runs") / whole.name
+def run(undamaged, tmp_path):
+    yield shutil.copytree(undamaged.parent, tmp_path / "runs") / undamaged.name
     shutil.rmtree(tmp_path / "runs")  # three megabytes
 
 
@@ -120,10 +120,10 @@ def files_in(folder):
 
 
 def sentence(error):
-    """Return what an error says; fails where no user could act on it."""
-    said = str(error)
-    assert said and "\n" not in said and len(said) < 700 and not any(word in said for word in PYTHON), said
-    return said
+    """Return the text of an error; fails where no user could act on it."""
+    text = str(error)
+    assert text and "\n" not in text and len(text) < 700 and not any(word in text for word in PYTHON), text
+    return text
 
 
 def refused(run, readers, *words):
@@ -132,8 +132,8 @@ def refused(run, readers, *words):
     for reader in readers.split():
         with pytest.raises(ValueError, match=r".") as caught:
             CALLS[reader](run)
-        said = sentence(caught.value)
-        assert all(word in said for word in words), f"{reader}: {said}"
+        text = sentence(caught.value)
+        assert all(word in text for word in words), f"{reader}: {text}"
     assert files_in(run.parent) == before
 
 
@@ -204,11 +204,11 @@ def tensors(name, change):
 
 
 def without(part):
-    return lambda kept: {name: tensor for name, tensor in kept.items() if part not in name}
+    return lambda weights: {name: tensor for name, tensor in weights.items() if part not in name}
 
 
-def no_numbers(kept):
-    return {name: tensor * math.nan for name, tensor in kept.items()}
+def no_numbers(weights):
+    return {name: tensor * math.nan for name, tensor in weights.items()}
 
 
 def one_layer(run):
@@ -227,14 +227,14 @@ CHECKPOINTS = {  # what happened to the checkpoint → the damage, words of the 
     "no counters": (lambda run: (run / "checkpoint/training.json").unlink(), "is damaged"),
     "empty moments": (lambda run: (run / MOMENTS).write_bytes(b""), "is damaged"),
     "no head": (tensors(MODEL, without("lm_head")), "lacks the weights lm_head.weight"),
-    "one weight more": (tensors(MODEL, lambda kept: kept | {"v.weight": torch.ones(1)}), "no place for its weights v.weight"),
-    "whole numbers": (tensors(MODEL, lambda kept: kept | {HEAD: kept[HEAD].char()}), "whole numbers stand for its weights"),
+    "one weight more": (tensors(MODEL, lambda w: w | {"v.weight": torch.ones(1)}), "no place for its weights v.weight"),
+    "whole numbers": (tensors(MODEL, lambda w: w | {HEAD: w[HEAD].char()}), "whole numbers stand for its weights"),
     "not finite": (tensors(MODEL, no_numbers), "not finite"),
     "a start not finite": (tensors(START, no_numbers), "not finite"),
     "another policy": (one_layer, "other weights than reference/"),
     "no start": (lambda run: shutil.rmtree(run / "reference"), "lacks reference/"),
     "no reference": (lambda run: shutil.rmtree(run / "given_reference"), "lacks given_reference/"),
-    "no such moment": (tensors(MOMENTS, lambda kept: kept | {"policy.99.exp_avg": torch.ones(1)}), "no place for policy.99"),
+    "no such moment": (tensors(MOMENTS, lambda m: m | {"policy.99.exp_avg": torch.ones(1)}), "no place for policy.99"),
     "moments of one left out": (tensors(MOMENTS, without("policy.3.")), "tensors; it holds"),
 }  # fmt: skip
 
@@ -254,12 +254,12 @@ def test_all_that_a_state_is_made_of_must_be_there_and_of_its_kind(name):
     """One tensor of each kind is left out, of another shape, and not finite."""
     first = begin(name, steps=2)
     list(first)
-    kept, values = checkpoint_data(first.state, first.settings)
-    for key in {key.split(".")[0]: key for key in kept}.values():
-        real = [{key: kept[key] * math.nan}] if kept[key].is_floating_point() else []
-        for change in ({}, {key: kept[key][None].clone()}, *real):
+    stored, values = checkpoint_data(first.state, first.settings)
+    for key in {key.split(".")[0]: key for key in stored}.values():
+        real = [{key: stored[key] * math.nan}] if stored[key].is_floating_point() else []
+        for change in ({}, {key: stored[key][None].clone()}, *real):
             with pytest.raises((LookupError, RuntimeError, TypeError, ValueError), match=r"."):
-                restore(begin(name, steps=2).state, first.settings, without(key)(kept) | change, values)
+                restore(begin(name, steps=2).state, first.settings, without(key)(stored) | change, values)
 
 
 @pytest.mark.parametrize("name", ["metrics", "samples"])
@@ -300,26 +300,38 @@ def places(value, path=""):
     return [path, *(field for name, part in inner for field in places(part, f"{path}.{name}".lstrip(".")))]
 
 
-def test_no_field_puts_markup_or_latex_into_the_page(whole, tmp_path):
-    shown, hidden = set(), set()
-    first = {name: json.loads((whole / name).read_text().split("\n")[0]) for name in ("metrics.jsonl", "samples.jsonl")}
-    first["config.json"] = json.loads((whole / "config.json").read_text())
+def test_no_field_puts_markup_or_latex_into_the_page(undamaged, tmp_path):
+    """A field refuses it, or a page shows it as text; so does a folder's name. A page has it in many fields at once."""
+    first = {
+        name: json.loads((undamaged / name).read_text().split("\n")[0]) for name in ("metrics.jsonl", "samples.jsonl")
+    }
+    first["config.json"] = json.loads((undamaged / "config.json").read_text())
+    run = shutil.copytree(undamaged, tmp_path / "<img src=x>$x$", ignore=shutil.ignore_patterns("*.safetensors"))
+    texts = {name: (run / name).read_text() for name in first}
+    pages, refused_fields = [], set()  # a page: the fields that have it, none of which is a part of another
     for name, field in [(name, field) for name, value in first.items() for field in places(value)]:
-        line = int(name != "config.json")
-        run = shutil.copytree(
-            whole, tmp_path / f"{name}{field}<img src=x>$x$", ignore=shutil.ignore_patterns("*.safetensors")
-        )
-        put(run / name, line, field, MARK)
+        put(run / name, int(name != "config.json"), field, MARK)
         try:
-            page = inspect_run(*([whole] if line == 0 else []), run).html()
+            snapshot_reader(run, None)()
         except ValueError as error:
-            hidden.add(sentence(error) and field)
-            continue
-        shown.add(field)
-        assert not any(raw in page for raw in RAW), field
-    texts = {"groups.0.prompt", "groups.0.gold", RESPONSE + "text", TOKEN + "token"}
-    assert shown >= texts | {"task", "policy", "algorithm.name"}
-    assert hidden >= {TOKEN + "push", RESPONSE + "length", "settings.lr", "reward"} and len(hidden) > 60
+            refused_fields.add(sentence(error) and field)
+        else:
+            parents = {(name, field.rsplit(".", n)[0]) for n in range(1, field.count(".") + 1)} | {(name, "")}
+            page = next((page for page in pages if not parents & page), None)
+            if page is None:
+                pages.append(page := set())
+            page.add((name, field))
+        (run / name).write_text(texts[name])
+    for page in pages:
+        for name, field in page:
+            put(run / name, int(name != "config.json"), field, MARK)
+        html = inspect_run(undamaged, run).html()
+        assert not any(raw in html for raw in RAW), page
+        for name, text in texts.items():
+            (run / name).write_text(text)
+    names = {"groups.0.prompt", "groups.0.gold", RESPONSE + "text", TOKEN + "token", "task", "policy", "algorithm.name"}
+    assert {field for page in pages for _, field in page} >= names
+    assert refused_fields >= {TOKEN + "push", RESPONSE + "length", "settings.lr", "reward"} and len(refused_fields) > 60
 
 
 def test_every_text_and_attribute_is_escaped():
@@ -330,9 +342,9 @@ def test_every_text_and_attribute_is_escaped():
         Html().value = f"<b>{MARK}</b>"
 
 
-def test_matplotlib_typesets_no_name(whole, run):
+def test_matplotlib_typesets_no_name(undamaged, run):
     put(run / "config.json", 0, "algorithm.name", MARK)
-    inspector = inspect_run(whole, run)
-    figure = on_paper(inspector._curves, inspector.picture["data"], step=1)
+    inspector = inspect_run(undamaged, run)
+    figure = draw_figure(inspector._curves, inspector.picture["data"], step=1)
     (name,) = {text.get_text() for ax in figure.axes for text in ax.texts if text.get_text().startswith("2 (")}
     assert name == plain(name.replace("\\$", "$")) and r"\$" in name

@@ -15,9 +15,9 @@ from typer.main import get_command
 
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.cli import app
-from rlviz.runs.diagnosis import findings_in
+from rlviz.runs.diagnosis import find
 from rlviz.runs.logs import import_run
-from rlviz.runs.measures import MEASURES, Condition, Course
+from rlviz.runs.measures import MEASURES, Condition, RunSeries
 from rlviz.runs.rules import ALL, OPTIONS, RULES, Rule
 from small_models.policies import load_policy
 from tests.runs import trl_runs
@@ -108,17 +108,16 @@ SOUND = [name for name in PLANS if name.startswith("sound")]
 SOUND += [f"TRL: {name}" for name, plan in trl_runs.PLANS.items() if plan.sickness == "sound"]
 
 
-def changed(name, places=slice(None), **columns):
-    """Return a kept run with other numbers in some columns at these places."""
-    run = {"settings": KEPT[name]["settings"], "columns": {c: list(v) for c, v in KEPT[name]["columns"].items()}}
+def changed(name, rows=slice(None), **columns):
+    """Return a stored run with other numbers in some columns at these rows."""
+    run = {"settings": STORED[name]["settings"], "columns": {c: list(v) for c, v in STORED[name]["columns"].items()}}
     for column, value in columns.items():
-        places_of = range(len(run["columns"][column]))[places]
-        for place in places_of:
-            run["columns"][column][place] = value
+        for row in range(len(run["columns"][column]))[rows]:
+            run["columns"][column][row] = value
     return run
 
 
-KEPT = read()
+STORED = read()
 NAN = math.nan
 # what no run of rlviz is: it stops at a number that is not finite, its tasks ask for an end, and skip what teaches nothing
 NOTHING = dict.fromkeys(("loss", "grad_norm", "reward", "lr", "entropy", "accuracy"), NAN)
@@ -130,11 +129,11 @@ MADE_UP = {
     "end not asked for": changed("cut off", truncated=0.6, accuracy=0.7),
 }
 LOGS = {}  # of TRL, as `import_run` reads them
-for told, log in trl_runs.read().items():
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "trainer_state.json").write_text(json.dumps({"log_history": log}))
-        frame = import_run(place).logged
-    LOGS[f"TRL: {told}"] = {"settings": {}, "columns": {name: frame[name].tolist() for name in frame}}
+for name, log in trl_runs.read().items():
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+        frame = import_run(folder).logged
+    LOGS[f"TRL: {name}"] = {"settings": {}, "columns": {name: frame[name].tolist() for name in frame}}
 
 
 def logged(name, **columns):
@@ -192,16 +191,16 @@ MADE_UP |= {
 LOSS_OF_KL = logged("TRL: sound", loss=1e-4, kl=[1e-6 * n * n for n in range(ROWS)])
 del LOSS_OF_KL["columns"]["grad_norm"]  # as in the table that Trainer draws in a notebook
 MADE_UP["loss of the KL alone"] = LOSS_OF_KL
-TRAINED = KEPT | LOGS | MADE_UP
+TRAINED = STORED | LOGS | MADE_UP
 
 
-def course(name):
+def stored_series(name):
     run = TRAINED[name]
     columns = {column: np.array(values, dtype=float) for column, values in run["columns"].items()}
-    return Course(columns, run["settings"])
+    return RunSeries(columns, run["settings"])
 
 
-FOUND = {name: {finding.rule: finding for finding in findings_in(course(name))} for name in TRAINED}
+FOUND = {name: {finding.rule: finding for finding in find(stored_series(name))} for name in TRAINED}
 NAMED = {  # a sickness of TRL's runs → the rule that names it
     "constant reward": "equal_rewards",
     "learning rate too large": "reward_fell",
@@ -218,9 +217,9 @@ NAMED = {  # a sickness of TRL's runs → the rule that names it
 
 
 def test_the_runs_and_logs_on_disk_are_those_of_the_scripts():
-    assert list(KEPT) == list(PLANS)
+    assert list(STORED) == list(PLANS)
     for name, plan in PLANS.items():
-        assert KEPT[name]["settings"] == json.loads(json.dumps(vars(plan.settings))), name
+        assert STORED[name]["settings"] == json.loads(json.dumps(vars(plan.settings))), name
     logs = trl_runs.read()
     assert list(logs) == list(trl_runs.PLANS) and set(trl_runs.HELD_OUT) < set(logs)
     names = {name for log in logs.values() for row in log for name in row if re.match(r"rewards/.*mean", name)}
@@ -248,12 +247,14 @@ def test_what_a_run_of_trl_is_sick_of_is_named(name):
 
 
 def test_advice_is_in_the_options_of_the_program_that_made_the_run():
-    found = {program: findings_in(course("TRL: lr x 100"), program=program)[0] for program in ("rlviz", "trl", "verl")}
-    assert [each.setting for each in found.values()] == ["lr", "learning_rate", "actor.optim.lr"]
-    assert "(entropy_coef 0)" in found["trl"].advice and "(entropy_coeff 0)" in found["verl"].advice
+    findings = {
+        program: find(stored_series("TRL: lr x 100"), program=program)[0] for program in ("rlviz", "trl", "verl")
+    }
+    assert [finding.setting for finding in findings.values()] == ["lr", "learning_rate", "actor.optim.lr"]
+    assert "(entropy_coef 0)" in findings["trl"].advice and "(entropy_coeff 0)" in findings["verl"].advice
 
 
-OF_LOGS = {  # no run of rlviz has them
+LOG_COLUMNS = {  # no run of rlviz has them
     "end_tokens_so_far", "kl_unmeasured", "nan_clip", "nan_critic", "nan_other", "lost_on_resumption", "rlhf_reward", "differing",
     "importance_ratio", "earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap",
 }  # fmt: skip
@@ -265,12 +266,12 @@ def test_what_a_rule_names_is_there():
     command = get_command(app).commands["train"]
     options = {option for parameter in command.params for option in parameter.opts}
     headings = re.findall(r"^## (.+)$", (ROOT / "notebooks" / "symptoms.md").read_text(encoding="utf-8"), flags=re.M)
-    own = {name: names["rlviz"] for name, names in OPTIONS.items()}
+    ours = {name: names["rlviz"] for name, names in OPTIONS.items()}
     for rule in RULES:
-        ours = not {condition.column for condition in rule.where} & OF_LOGS
-        setting = own[rule.setting].removeprefix("--").replace("_", "-")
-        assert f"--{setting}" in options or not ours, rule.name
-        assert set(re.findall(r"--[a-z-]+", rule.advice.format(**own))) <= options, rule.name
+        is_ours = not {condition.column for condition in rule.where} & LOG_COLUMNS
+        setting = ours[rule.setting].removeprefix("--").replace("_", "-")
+        assert f"--{setting}" in options or not is_ours, rule.name
+        assert set(re.findall(r"--[a-z-]+", rule.advice.format(**ours))) <= options, rule.name
         assert rule.symptom in ("", *headings), rule.name
         assert (ROOT / "notebooks" / f"{rule.lesson}.ipynb").is_file()
         others = {*rule.silences, *rule.explains, *rule.includes} - set(ALL)
@@ -280,10 +281,10 @@ def test_what_a_rule_names_is_there():
     assert grades == sorted(grades, reverse=True)  # warnings, then notes
 
 
-def a_course(settings=None, **columns):
+def series_of(**columns):
     length = len(next(iter(columns.values())))
     steps = {"step": np.arange(1.0, length + 1)}
-    return Course(steps | {name: np.array(values, dtype=float) for name, values in columns.items()}, settings or {})
+    return RunSeries(steps | {name: np.array(values, dtype=float) for name, values in columns.items()}, {})
 
 
 BY_HAND = {
@@ -314,22 +315,19 @@ BY_HAND = {
 
 def test_every_measure_by_hand():
     assert set(BY_HAND) == set(MEASURES)
-    run = a_course(x=[1, 9, 2, 8, 3, 7, 4])
+    run = series_of(x=[1, 9, 2, 8, 3, 7, 4])
     for measure, expected in BY_HAND.items():
-        found = MEASURES[measure].of(run, "x")
-        assert found == pytest.approx(np.array(expected), rel=1e-5, nan_ok=True), measure
-    assert np.isnan(MEASURES["now"].of(run, "nothing of this name")).all()
-    found = a_course(x=[NAN, 1, NAN, NAN, 5, NAN]).latest("x")  # stays until it is measured again
-    assert found == pytest.approx(np.array([NAN, 1, 1, 1, 5, 5]), nan_ok=True)
+        assert MEASURES[measure].compute(run, "x") == pytest.approx(np.array(expected), rel=1e-5, nan_ok=True), measure
+    assert np.isnan(MEASURES["now"].compute(run, "nothing of this name")).all()
+    latest = series_of(x=[NAN, 1, NAN, NAN, 5, NAN]).latest("x")  # stays until it is measured again
+    assert latest == pytest.approx(np.array([NAN, 1, 1, 1, 5, 5]), nan_ok=True)
 
 
-RISES = Rule(
-    "rises", "note", (Condition("x", "now", "at least", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo"
-)
+RISES = Rule("rises", "note", (Condition("x", "now", "≥", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo")
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "expected"),
     [
         ([1] * 10 + [3] * 10, ("3.0 since 13", 13)),  # the third 3 makes it the median of five
         ([3] * 20, ("3.0 since 1", 1)),  # ever since there is a median
@@ -341,29 +339,20 @@ RISES = Rule(
         ([NAN] * 20, None),
     ],
 )
-def test_since_which_step_a_rule_holds(values, found):
-    findings = findings_in(a_course(x=values), [RISES])
-    assert [(finding.finding, finding.step) for finding in findings] == ([found] if found else [])
+def test_since_which_step_a_rule_holds(values, expected):
+    findings = find(series_of(x=values), [RISES])
+    assert [(finding.finding, finding.step) for finding in findings] == ([expected] if expected else [])
 
 
 def test_a_rule_that_says_more_silences_another_and_the_order_is_that_of_the_rules():
     louder = replace(RISES, name="louder")
     for silences, rules in ((("rises",), ["louder"]), ((), ["rises", "louder"])):
-        findings = findings_in(a_course(x=[3] * 20), [RISES, replace(louder, silences=silences)])
+        findings = find(series_of(x=[3] * 20), [RISES, replace(louder, silences=silences)])
         assert [finding.rule for finding in findings] == rules
 
 
-def test_a_number_that_is_not_finite_is_named_first():
-    for name in ("grad_norm", "loss"):
-        for value in (NAN, math.inf):
-            columns = changed("lr x 100", slice(30, None), **{name: value})["columns"]
-            first, *others = findings_in(Course({n: np.array(v, dtype=float) for n, v in columns.items()}, {}))
-            assert first.rule == "not_finite" and first.step == 31 and others
-            assert first.finding == "The loss, or the norm of its gradient, is no finite number (since step 31)."
-
-
-ZEROS = Rule("zeros", "note", (Condition("x", "now", "at most", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
-FALLS = replace(RISES, where=(Condition("x", "below its best", "at least", 2, "two"),))
+ZEROS = Rule("zeros", "note", (Condition("x", "now", "≤", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
+FALLS = replace(RISES, where=(Condition("x", "below its best", "≥", 2, "two"),))
 
 
 @pytest.mark.parametrize(
@@ -378,12 +367,12 @@ FALLS = replace(RISES, where=(Condition("x", "below its best", "at least", 2, "t
 )
 def test_from_the_first_step_on_is_said_only_where_it_is_so(rule, values, first, since):
     steps = np.arange(first, first + len(values), dtype=float)
-    (finding,) = findings_in(Course({"step": steps, "x": np.array(values, dtype=float)}, {}), [rule])
+    (finding,) = find(RunSeries({"step": steps, "x": np.array(values, dtype=float)}, {}), [rule])
     assert finding.step == since and ("from the first step on" in finding.finding) == (since == 1)
 
 
 @pytest.mark.parametrize(
-    ("rows", "every", "done", "window", "found"),
+    ("rows", "every", "done", "window", "holds"),
     [
         (19, 1, 19, 5, False),  # 19 steps
         (12, 10, 120, 3, True),  # 15 steps, in no fewer than three rows
@@ -391,12 +380,12 @@ def test_from_the_first_step_on_is_said_only_where_it_is_so(rule, values, first,
         (60, 4, 240, 7, True),  # 25 steps
     ],
 )
-def test_rules_count_steps_and_not_rows(rows, every, done, window, found):
+def test_rules_count_steps_and_not_rows(rows, every, done, window, holds):
     """A log has a row for each tenth step, or one for an evaluation between two."""
     steps = np.arange(every, every * rows + 1, every, dtype=float)
-    course = Course({"step": steps, "x": np.full(rows, 3.0)}, {})
-    assert (course.done, course.window) == (done, window)
-    assert bool(findings_in(course, [RISES])) == found
+    series = RunSeries({"step": steps, "x": np.full(rows, 3.0)}, {})
+    assert (series.done, series.window) == (done, window)
+    assert bool(find(series, [RISES])) == holds
 
 
 SMALL = TrainSettings(steps=8, num_prompts=4, group_size=4, evaluate_every=0, details_every=0)
@@ -412,13 +401,15 @@ def trained(tmp_path_factory):
 
 def test_folder_run_and_records_say_the_same(trained):
     run, out, records = trained
-    found = diagnose(out)
-    assert "ratio_one" in [finding.rule for finding in found]
+    diagnosis = diagnose(out)
+    assert "ratio_one" in [finding.rule for finding in diagnosis]
     for source in (str(out), RunFolder.open(out), run):
-        assert diagnose(source) == found
-    assert diagnose(records, SMALL).findings == found.findings
-    assert found.summary.startswith(f"{out}: GRPO on chain, 8 steps: ") and "most rules need 20" in found.summary
-    assert json.loads(json.dumps(found.as_json())) == [vars(finding) for finding in found]
+        assert diagnose(source) == diagnosis
+    assert diagnose(records, SMALL).findings == diagnosis.findings
+    assert (
+        diagnosis.summary.startswith(f"{out}: GRPO on chain, 8 steps: ") and "most rules need 20" in diagnosis.summary
+    )
+    assert json.loads(json.dumps(diagnosis.as_json())) == [vars(finding) for finding in diagnosis]
 
 
 def test_steps_left_are_no_finding_where_a_comparison_s_budget_ends_the_run(trained, tmp_path):
@@ -440,18 +431,18 @@ def test_what_follows_begins_no_earlier_than_its_cause():
     for steps, follows in (((5, 9), "cause"), ((9, 5), "")):
         columns = {name: [1.0] * first + [3.0] * (30 - first) for name, first in zip("yx", steps, strict=True)}
         rules = [replace(cause, where=(replace(RISES.where[0], column="y"),)), RISES]
-        findings = findings_in(a_course(**columns), rules)
+        findings = find(series_of(**columns), rules)
         assert {finding.rule: finding.follows for finding in findings} == {"cause": "", "rises": follows}
         includes = [replace(rules[0], explains=(), includes=("rises",)), RISES]
-        assert [finding.follows for finding in findings_in(a_course(**columns), includes)] == ["", "cause"]
+        assert [finding.follows for finding in find(series_of(**columns), includes)] == ["", "cause"]
 
 
 def test_a_part_that_falls_by_less_than_the_noise_of_two_steps_is_not_lost():
     """1.1, .9, …: the noise is .2 · 1.4826 / √2 = .21. The first five rows' median is 1.1, the last five's .9 less the fall."""
     for fall, lost in ((0.15, False), (0.3, True)):  # seen are .35 and .5, and twice the noise is .42
         part = np.array([1.1, 0.9] * 20) - np.where(np.arange(40) < 20, 0.0, fall)
-        found = a_course(reward=[1.0] * 40, **{"part:right": part})["part_lost"][-1]
-        assert (found > 0) == lost, (fall, found)
+        share = series_of(reward=[1.0] * 40, **{"part:right": part})["part_lost"][-1]
+        assert (share > 0) == lost, (fall, share)
 
 
 def test_markup_in_a_folder_s_name_and_texts_is_shown_as_it_is(trained, tmp_path):
@@ -469,5 +460,5 @@ def test_a_policy_that_is_lost_before_there_is_a_median_is_called_broken():
     lost = changed("lr x 100", held_out_accuracy=NAN)["columns"]
     lost = {name: np.array(values[:25], dtype=float) for name, values in lost.items()}
     assert lost["accuracy"][0] > 0.3 and lost["accuracy"][2:].max() < 0.15
-    found = findings_in(Course(lost, {}))
-    assert found[0].setting == "lr" and "broken" in [finding.rule for finding in found]
+    findings = find(RunSeries(lost, {}))
+    assert findings[0].setting == "lr" and "broken" in [finding.rule for finding in findings]

@@ -9,8 +9,8 @@ import pytest
 
 from rlviz.algorithms import DAPO, DPO, GRPO, differences
 from rlviz.runs import inspected
-from rlviz.runs.formula import filled
-from rlviz.runs.inspector import inspect_run
+from rlviz.runs.formula import fill_template
+from rlviz.runs.inspector import RunInspector, inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.terms import token_terms
 from rlviz.training import RunFolder, TrainSettings, train
@@ -32,37 +32,24 @@ def half(old_logp):
     return 0.5, 4 / 3
 
 
-def run(algorithm, folder, settings=SETTINGS):
-    training = train(load_policy("chain", device="cpu"), Chain(), algorithm, settings, out=folder)
-    return list(training), folder
+MINE = replace(GRPO, name="Mine", bounds=half, kl=None)
+RUNS = {"grpo": (GRPO, {}), "dapo": (DAPO, {"seed": 1, "details_every": 2}), "mine": (MINE, {"steps": 3})}
 
 
 @pytest.fixture(scope="module")
-def grpo(tmp_path_factory):
-    return run(GRPO, tmp_path_factory.mktemp("runs") / "grpo")
+def runs(tmp_path_factory):
+    """Return name → records and folder of a run."""
+    out = tmp_path_factory.mktemp("runs")
+    starts = {name: (algorithm, replace(SETTINGS, **changes)) for name, (algorithm, changes) in RUNS.items()}
+    return {
+        name: (list(train(load_policy("chain", device="cpu"), Chain(), *start, out=out / name)), out / name)
+        for name, start in starts.items()
+    }
 
 
 @pytest.fixture(scope="module")
-def dapo(tmp_path_factory):
-    return run(DAPO, tmp_path_factory.mktemp("runs") / "dapo", replace(SETTINGS, seed=1, details_every=2))
-
-
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory):
-    return run(replace(GRPO, name="Mine", bounds=half, kl=None), tmp_path_factory.mktemp("runs") / "mine")
-
-
-def test_a_step_and_its_place_reach_the_page_in_one_message(grpo, monkeypatch):
-    """In two, a page that comes between them has a group of the step before: none, or one without its tokens' numbers."""
-    # where ipykernel was imported and no kernel runs, a comm is of no kernel, and nothing is sent
-    monkeypatch.setattr(comm, "create_comm", comm.DummyComm)
-    inspector, sent = inspect_run(grpo[1]), []
-    monkeypatch.setattr(
-        inspector, "send_state", lambda key=None: sent.append({key} if isinstance(key, str) else set(key))
-    )
-    inspector.set_state({"place": [1, 99, 0, 0]})  # as a page sends it, and further than there are groups
-    assert inspector.place == [1, len(grpo[0][0].groups) - 1, 0, 0]
-    assert [{"data", "place"} & keys for keys in sent if {"data", "place"} & keys] == [{"data", "place"}]
+def grpo(runs):
+    return runs["grpo"]
 
 
 def line(inspector, number, metric):
@@ -84,38 +71,35 @@ def pick(column, lengths, response, token):
     return column["r"][response] if isinstance(column, dict) else column
 
 
-def told(inspector, run=0):
-    """Return the sentence, the numbers and the terms of the chosen token, as the page reads them."""
+def token_view(inspector, run=0):
+    """Return the sentence, the numbers, and all lines of the terms of the chosen token, as the page reads them."""
     group, tables = group_of(inspector, run), inspector.data["tables"][run]
     lengths = [len(response["tokens"]) for response in group["responses"]]
     at = (lengths, inspector.response - 1, inspector.token - 1)
     numbers = {key: pick(column, *at) for key, column in group["numbers"].items()}
-    terms = [tables["terms"][int(place)] for place in str(pick(group["terms"], *at)).split()]
-    return filled(tables["said"][pick(group["said"], *at)], numbers), numbers, terms
 
+    def lines(terms):
+        return "\n".join(
+            f"{name} {numbers[key]} {fill_template(text, numbers)}\n{lines(parts)}" for name, key, text, parts in terms
+        )
 
-def text_of(terms, numbers):
-    """Return all lines of terms and their parts."""
-    lines = []
-    for name, key, text, parts in terms:
-        lines += [f"{name} {numbers[key]} {filled(text, numbers)}", text_of(parts, numbers)]
-    return "\n".join(lines)
+    terms = [tables["terms"][int(index)] for index in str(pick(group["terms"], *at)).split()]
+    return fill_template(tables["said"][pick(group["said"], *at)], numbers), numbers, lines(terms)
 
 
 def value(text):
     return float(text.replace("−", "-").replace("∞", "inf"))
 
 
-def written(record, *responses, by=None):
-    """Return a step as the page gets it, of whose groups the first alone is left, with these responses."""
-    changed = replace(record, groups=(replace(record.groups[0], responses=responses),))
-    return (by or inspected.StepWriter(GRPO)).step(changed)
+def with_responses(record, *responses):
+    """Return a step of whose groups the first alone is left, with these responses."""
+    return replace(record, groups=(replace(record.groups[0], responses=responses),))
 
 
 def strongest(record):
     """Group, response and token, from 1, of the strongest push among groups with right and wrong responses."""
     pushes = {
-        (g, r, t): (len({one.correct for one in group.responses}), abs(token.push))
+        (g, r, t): (len({response.correct for response in group.responses}), abs(token.push))
         for g, group in enumerate(record.groups, 1)
         for r, response in enumerate(group.responses, 1)
         for t, token in enumerate(response.tokens, 1)
@@ -123,42 +107,68 @@ def strongest(record):
     return max(pushes, key=pushes.get)
 
 
-def chosen(inspector):
+def place_of(inspector):
     return inspector.group, inspector.response, inspector.token
+
+
+def test_a_step_and_its_place_reach_the_page_in_one_message(grpo, monkeypatch):
+    """In two, a page that comes between them has a group of the step before: none, or one without its tokens' numbers."""
+    # where ipykernel was imported and no kernel runs, a comm is of no kernel, and nothing is sent
+    monkeypatch.setattr(comm, "create_comm", comm.DummyComm)
+    inspector, sent = inspect_run(grpo[1]), []
+    monkeypatch.setattr(
+        inspector, "send_state", lambda key=None: sent.append({key} if isinstance(key, str) else {*key})
+    )
+    inspector.set_state({"place": [1, 99, 0, 0]})  # as a page sends it, and further than there are groups
+    assert inspector.place == [1, len(grpo[0][0].groups) - 1, 0, 0]
+    assert [{"data", "place"} & keys for keys in sent if {"data", "place"} & keys] == [{"data", "place"}]
 
 
 def test_it_opens_at_the_strongest_push_in_a_group_with_right_and_wrong_responses(grpo):
     records, folder = grpo
     inspector = inspect_run(folder)
-    assert inspector.step == 6
-    assert chosen(inspector) == strongest(records[5])
-    one, two, *_ = records[5].groups[0].responses
-    louder = replace(one, correct=True, tokens=tuple(replace(token, push=9.0) for token in one.tokens))
+    assert (inspector.step, place_of(inspector)) == (6, strongest(records[5]))
+    first, second, *_ = records[5].groups[0].responses
+    louder = replace(first, correct=True, tokens=tuple(replace(token, push=9.0) for token in first.tokens))
     same = replace(records[5].groups[0], responses=(louder, louder))
-    mixed = replace(same, responses=(replace(one, correct=True), replace(two, correct=False)))
+    mixed = replace(same, responses=(replace(first, correct=True), replace(second, correct=False)))
     assert inspect_run([replace(records[5], groups=(same, mixed))], algorithm=GRPO).group == 2
+    for sign in (1, -1):  # the hardest push is 9, whichever way it goes
+        pushes = zip(first.tokens, (0.3 * sign, -0.1 * sign, 0.0), strict=False)
+        pushed = replace(first, tokens=tuple(replace(token, push=push) for token, push in pushes))
+        step = inspected.StepWriter(GRPO).step(with_responses(records[5], pushed))
+        assert step["groups"][0]["responses"][0]["push"] == [9 * sign, -3 * sign, 0] and step["open"] == (0, 0, 0)
 
 
-def test_a_token_has_one_push_and_one_weight(grpo):
-    """The row of the run's own algorithm has the record's numbers, though it is computed from the group alone."""
+def test_every_token_has_the_numbers_of_its_record_and_the_terms_of_its_group(grpo):
+    """The row of the run's own algorithm has the record's push and weight, though it is computed from the group alone."""
     records, folder = grpo
     inspector, compared = inspect_run(folder), 0
-    for place, group in enumerate(records[5].groups, 1):
-        inspector.go(group=place)
-        own = group_of(inspector)["others"][0]
-        lengths = [len(response.tokens) for response in group.responses]
-        for r, response in enumerate(group.responses):
-            for t, token in enumerate(response.tokens):
-                for column, number in (("push", token.push), ("weight", token.weight)):
-                    assert value(pick(own[column], lengths, r, t)) == pytest.approx(number, rel=6e-3, abs=1e-9)
-                    compared += number != 0
+    names = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "weight", "push")
+    group = records[5].groups[inspector.group - 1]
+    expected = token_terms(GRPO, records[5], group)
+    run_row, lengths = group_of(inspector)["others"][0], [len(response.tokens) for response in group.responses]
+    for r, response in enumerate(group.responses):
+        for t, token in enumerate(response.tokens):
+            inspector.go(response=r + 1, token=t + 1)
+            sentence, numbers, lines = token_view(inspector)
+            assert sentence == expected[r][t].words
+            for name in names:
+                assert value(numbers[name]) == pytest.approx(getattr(token, name), rel=1e-2, abs=5e-4)
+            assert value(numbers["advantages"]) == pytest.approx(token.advantage, abs=5e-4)
+            assert all(fill_template(term.text, expected[r][t].numbers) in lines for term in expected[r][t].terms)
+            assert ("Its gradient is cut" in sentence) == token.clipped
+            assert (t in group_of(inspector)["responses"][r]["clipped"]) == token.clipped
+            for column, number in (("push", token.push), ("weight", token.weight)):
+                assert value(pick(run_row[column], lengths, r, t)) == pytest.approx(number, rel=6e-3, abs=1e-9)
+                compared += number != 0
     assert compared > 20
 
 
 def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):
     records, folder = grpo
     inspector = inspect_run(folder)
-    place, data, before = inspector.place, inspector.data, told(inspector)
+    place, data, before = inspector.place, inspector.data, token_view(inspector)
     inspector.go(step=3)
     assert inspector.data != data
     inspector.go(step=5)  # has no tokens
@@ -167,55 +177,27 @@ def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):
     for name in ("group", "response", "token"):
         was = getattr(inspector, name)
         inspector.go(**{name: 1 + was % 3})
-        assert told(inspector) != before, name
+        assert token_view(inspector) != before, name
         inspector.go(**{name: was})
-    tokens = records[5].groups[place[1]].responses[place[2]].length
-    for wrong in ({"step": 8}, {"step": "last"}, {"group": 4}, {"response": 0}, {"token": tokens + 1}):
-        ((name, value),) = wrong.items()
-        with pytest.raises(ValueError, match=f"{name} must be .*; got {value!r}"):
-            inspector.go(**wrong)
+    lengths = [response.length for response in records[5].groups[place[1]].responses]
+    for name, wrong in (("step", 8), ("step", "last"), ("group", 4), ("response", 0), ("token", lengths[place[2]] + 1)):
+        with pytest.raises(ValueError, match=f"{name} must be .*; got {wrong!r}"):
+            inspector.go(**{name: wrong})
         assert inspector.place == place
-
-
-def test_a_choice_beyond_the_end_of_a_shorter_response_becomes_its_last_token(grpo):
-    records, folder = grpo
-    inspector = inspect_run(folder)
-    lengths = [response.length for response in records[5].groups[inspector.group - 1].responses]
     inspector.go(response=1 + lengths.index(max(lengths)))
     inspector.go(token=max(lengths))
     inspector.go(response=1 + lengths.index(min(lengths)))
-    assert inspector.token == min(lengths)
+    assert inspector.token == min(lengths)  # a choice beyond the end of a shorter response becomes its last token
 
 
-def test_the_hardest_push_is_9_whichever_way_it_goes(grpo):
+def test_from_a_step_to_one_with_tokens_of_another_group_it_goes_to_that_group(grpo):
     records, _ = grpo
-    response = records[5].groups[0].responses[0]
-    for sign in (1, -1):
-        pushes = zip(response.tokens, (0.3 * sign, -0.1 * sign, 0.0), strict=False)
-        pushed = replace(response, tokens=tuple(replace(token, push=push) for token, push in pushes))
-        step = written(records[5], pushed)
-        assert step["groups"][0]["responses"][0]["push"] == [9 * sign, -3 * sign, 0]
-        assert step["open"] == (0, 0, 0)
-
-
-def test_the_token_in_numbers_and_in_its_terms(grpo):
-    records, folder = grpo
-    inspector = inspect_run(folder)
-    group = records[5].groups[inspector.group - 1]
-    expected = token_terms(GRPO, records[5], group)
-    for r, response in enumerate(group.responses):
-        for t, token in enumerate(response.tokens):
-            inspector.go(response=r + 1, token=t + 1)
-            sentence, numbers, terms = told(inspector)
-            assert sentence == expected[r][t].words
-            names = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "weight", "push")
-            for name in names:
-                assert value(numbers[name]) == pytest.approx(getattr(token, name), rel=1e-2, abs=5e-4)
-            assert value(numbers["advantages"]) == pytest.approx(token.advantage, abs=5e-4)
-            for term in expected[r][t].terms:
-                assert filled(term.text, expected[r][t].numbers) in text_of(terms, numbers)
-            assert ("Its gradient is cut" in sentence) == token.clipped
-            assert (t in group_of(inspector)["responses"][r]["clipped"]) == token.clipped
+    bare = tuple(replace(g, responses=tuple(replace(r, tokens=()) for r in g.responses)) for g in records[5].groups)
+    watched = replace(records[5], groups=(*bare[:2], records[5].groups[2]))
+    inspector = inspect_run([*records[:3], replace(watched, step=4)], algorithm=GRPO)
+    inspector.go(step=3, group=1)
+    inspector.go(step=4)
+    assert inspector.group == 3
 
 
 def test_a_run_on_pairs_has_curves_and_numbers_and_no_groups():
@@ -230,50 +212,34 @@ def test_a_run_on_pairs_has_curves_and_numbers_and_no_groups():
         "Step 2 of 2. DPO: held-out accuracy 0.50 (at step 1), 75% of pairs in order, log π against the start: chosen +1.5, "
         "rejected −2.0."
     )
-    inspector.go(step=1)
-    assert "chosen −0.5, rejected −2.0." in inspector.caption
-    assert inspector.picture["data"]["r0_rejected_gain"] == [-2.0, -2.0]
+    assert line(inspector, 0, "rejected_gain")[1] == [-2.0, -2.0]
 
 
-def test_from_a_step_to_one_with_tokens_of_another_group_it_goes_to_that_group(grpo):
-    records, _ = grpo
-    bare = tuple(replace(g, responses=tuple(replace(r, tokens=()) for r in g.responses)) for g in records[5].groups)
-    watched = replace(records[5], groups=(*bare[:2], records[5].groups[2]))
-    inspector = inspect_run([*records[:3], replace(watched, step=4)], algorithm=GRPO)
-    inspector.go(step=3, group=1)
-    inspector.go(step=4)
-    assert inspector.group == 3
-
-
-def test_from_disk_it_shows_what_it_shows_of_the_records(grpo):
+def test_from_disk_it_shows_what_it_shows_of_the_records_and_a_saved_notebook_has_the_picture(grpo):
     records, folder = grpo
-    shown = [inspect_run(source, algorithm=GRPO) for source in (records, str(folder), folder, RunFolder.open(folder))]
-    for inspector in shown[1:]:
-        assert (inspector.data, inspector.picture, inspector.run) == (shown[0].data, shown[0].picture, shown[0].run)
-    assert shown[1].png == shown[0].png and shown[1].caption == shown[0].caption
-
-
-def test_a_saved_notebook_has_the_picture(grpo):
-    _, folder = grpo
-    inspector = inspect_run(folder)
-    data, _ = inspector._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == inspector.png
-    assert data["text/plain"] == inspector.caption
+    from_list, *others = (
+        inspect_run(source, algorithm=GRPO) for source in (records, str(folder), RunFolder.open(folder))
+    )
+    for inspector in others:
+        assert (inspector.data, inspector.picture, inspector.run) == (
+            from_list.data,
+            from_list.picture,
+            from_list.run,
+        )
+    data, _ = from_list._repr_mimebundle_()
+    assert base64.b64decode(data["image/png"]) == from_list.png and data["text/plain"] == from_list.caption
     assert "application/vnd.jupyter.widget-view+json" in data
 
 
-def test_two_runs_side_by_side(grpo, dapo):
-    (first, a), (second, b) = grpo, dapo
+def test_two_runs_side_by_side(runs):
+    (first, a), (second, b) = runs["grpo"], runs["dapo"]
     inspector = inspect_run(a, b)
-    for metric in ("reward", "clip_fraction_high"):
-        for number, records in enumerate((first, second)):
-            assert line(inspector, number, metric)[1] == [getattr(record, metric) for record in records]
     assert inspector.run["names"] == ["1 (GRPO)", "2 (DAPO)"] and inspector.run["tokens"] == [2, 3, 4, 6]
     for number, (name, records) in enumerate((("1 (GRPO)", first), ("2 (DAPO)", second))):
-        group = records[5].groups[inspector.group - 1]
-        shown = group_of(inspector, number)
-        assert shown["prompt"] == group.prompt and len(shown["responses"]) == 4
-        assert [row["tokens"] for row in shown["responses"]] == [[t.token for t in r.tokens] for r in group.responses]
+        assert line(inspector, number, "reward")[1] == [record.reward for record in records]
+        group, written = records[5].groups[inspector.group - 1], group_of(inspector, number)
+        assert written["prompt"] == group.prompt
+        assert [row["tokens"] for row in written["responses"]] == [[t.token for t in r.tokens] for r in group.responses]
         assert f"{name}: reward {records[5].reward:.2f}" in inspector.caption
     lines = inspector.run["differs"]
     for row in differences(GRPO, DAPO):
@@ -281,109 +247,87 @@ def test_two_runs_side_by_side(grpo, dapo):
     assert ("seed", "0 → 1") in lines and "steps" not in dict(lines)
     inspector.go(step=4)  # where the second run alone has tokens
     assert ["numbers" in group_of(inspector, number) for number in (0, 1)] == [False, True]
+    shorter = inspect_run(first, first[:3], algorithm=GRPO, other_algorithm=GRPO)
+    assert shorter.data["runs"][1] is None and "2 (GRPO) has no such step" in shorter.caption
+    assert shorter.run["differs"] == []
 
 
-def test_a_run_that_ended_earlier_has_no_such_step(grpo):
-    records, _ = grpo
-    inspector = inspect_run(records, records[:3], algorithm=GRPO, other_algorithm=GRPO)
-    assert inspector.data["runs"][1] is None
-    assert "2 (GRPO) has no such step" in inspector.caption
-    assert inspector.run["differs"] == []
-
-
-def test_a_rule_of_one_s_own_needs_its_algorithm_for_the_formula_alone(mine):
-    _, folder = mine
+def test_a_rule_of_one_s_own_needs_its_algorithm_for_the_formula_alone(runs):
+    _, folder = runs["mine"]
     inspector = inspect_run(folder)
-    sentence, numbers, terms = told(inspector)
-    assert "give what trained this run: inspect_run(run, algorithm=…)" in text_of(terms, numbers)
-    assert "min(ratio" not in text_of(terms, numbers) and "push" in sentence
+    sentence, numbers, lines = token_view(inspector)
+    assert "give what trained this run: inspect_run(run, algorithm=…)" in lines and "min(ratio" not in lines
+    assert "push" in sentence and "Mine: reward" in inspector.caption
     assert group_of(inspector)["others"] == [] and inspector.run["family"] == [[]]
-    assert "Mine: reward" in inspector.caption
-    own = replace(GRPO, name="Mine", bounds=half, kl=None)
-    again = inspect_run(folder, algorithm=own)
-    _, numbers, terms = told(again)
-    assert "= min(ratio · advantages" in text_of(terms, numbers)
-    assert (numbers["lower"], numbers["upper"]) == ("0.500", "1.333")
+    again = inspect_run(folder, algorithm=MINE)
+    _, numbers, lines = token_view(again)
+    assert "= min(ratio · advantages" in lines and (numbers["lower"], numbers["upper"]) == ("0.500", "1.333")
     assert again.run["family"][0][0]["name"] == "Mine" and len(group_of(again)["others"]) == len(FAMILY) + 1
     with pytest.raises(ValueError, match="was trained with another one"):
         inspect_run(folder, algorithm=GRPO)
 
 
-def test_a_list_that_grows_is_followed_on_refresh():
-    training = train(load_policy("chain", device="cpu"), Chain(), GRPO, SETTINGS)
-    records = []
-    inspector = inspect_run(records, algorithm=GRPO)
-    assert inspector.caption == "No step yet." and inspector.data["runs"] == [None] and inspector.run["at"] == []
-    for record in training:
-        records.append(record)
-        inspector._handle_custom_msg({"refresh": True}, [])
-        expected = max((s for s in (3, 6) if s <= record.step), default=record.step)
-        assert inspector.step == expected
-        assert inspector.run["at"] == list(range(1, record.step + 1))
-        assert line(inspector, 0, "reward")[0] == list(range(1, record.step + 1))
-        assert ("numbers" in group_of(inspector)) == (record.step >= 3)
-        if record.step == 3:
-            assert chosen(inspector) == strongest(record)
-
-
-def test_who_looks_at_an_earlier_step_stays_there_and_who_follows_the_newest_keeps_the_token(grpo):
+def test_a_list_that_grows_is_followed_by_who_looks_at_its_newest_step_and_not_from_an_earlier_one(grpo):
     """The strongest push is shown at first, and not again over what a person looks at."""
-    records, _ = grpo
-    growing = list(records[:3])
-    inspector, earlier = inspect_run(growing, algorithm=GRPO), inspect_run(growing, algorithm=GRPO)
+    records, growing = grpo[0], []
+    inspector = inspect_run(growing, algorithm=GRPO)
+    assert inspector.caption == "No step yet." and inspector.data["runs"] == [None] and inspector.run["at"] == []
+    for record in records[:4]:
+        growing.append(record)
+        inspector._handle_custom_msg({"refresh": True}, [])
+        assert inspector.step == min(record.step, 3)  # the newest with tokens
+        assert inspector.run["at"] == line(inspector, 0, "reward")[0] == list(range(1, record.step + 1))
+        assert ("numbers" in group_of(inspector)) == (record.step >= 3)
+    assert place_of(inspector) == strongest(records[2])
+    earlier = inspect_run(growing, algorithm=GRPO)
     earlier.go(step=2)
-    place = next(
-        place for place in ((2, 2, 1), (2, 2, 2)) if place not in (strongest(records[2]), strongest(records[5]))
-    )
+    place = next(p for p in ((2, 2, 1), (2, 2, 2)) if p not in (strongest(records[2]), strongest(records[5])))
     inspector.go(group=place[0], response=place[1], token=place[2])
-    growing += records[3:]
+    growing += records[4:]
     inspector.refresh()
-    assert (inspector.step, chosen(inspector)) == (6, place)
     earlier.refresh()
-    assert earlier.step == 2 and line(earlier, 0, "entropy")[1] == [record.entropy for record in records]
+    assert (inspector.step, place_of(inspector), earlier.step) == (6, place, 2)
 
 
 def test_a_folder_that_another_process_writes_is_read_again(grpo, tmp_path):
     _, folder = grpo
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    (copy / "config.json").write_text((folder / "config.json").read_text())
-    inspector = inspect_run(copy)
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    inspector = inspect_run(tmp_path)
     assert inspector.caption == "No step yet."
     for name in ("metrics", "samples"):
         lines = (folder / f"{name}.jsonl").read_text().splitlines(keepends=True)
-        (copy / f"{name}.jsonl").write_text("".join(lines[:3]) + lines[3][:40])
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines[:3]) + lines[3][:40])
     inspector.refresh()
     assert inspector.step == 3 and "Step 3 of 7." in inspector.caption
-    shown = inspector.data["runs"]
-    (copy / "samples.jsonl").write_text('{"step": 1}\n')
+    before = inspector.data["runs"]
+    (tmp_path / "samples.jsonl").write_text('{"step": 1}\n')
     inspector.refresh()
     assert "cannot be read" in inspector.caption and "samples.jsonl, line 1 lacks groups" in inspector.caption
-    assert inspector.data["runs"] == shown
+    assert inspector.data["runs"] == before
 
 
 def test_a_panel_is_followed_while_it_trains():
-    settings = replace(SETTINGS, steps=9, num_prompts=4)
-    panel = training_panel(settings=settings)
+    panel = training_panel(settings=replace(SETTINGS, steps=3, num_prompts=3))
     inspector = inspect_run(panel)
     assert inspector.caption == "No step yet."
     panel.start()
     panel.wait(60)
-    assert inspector.step == 9 and inspector.run["at"][-1] == 9
-    assert line(inspector, 0, "reward")[1] == [r.reward for r in panel.records]
-    _, numbers, terms = told(inspector)
-    assert "= min(ratio" in text_of(terms, numbers)
+    assert inspector.step == 3 and line(inspector, 0, "reward")[1] == [r.reward for r in panel.records]
+    assert "= min(ratio" in token_view(inspector)[2]
 
 
-def test_a_frozen_page_holds_what_the_kernel_would_send(grpo, dapo, monkeypatch):
+def test_a_frozen_page_holds_what_the_kernel_would_send_and_asks_nobody(runs, tmp_path, monkeypatch):
     packed = []
     monkeypatch.setattr(
         "rlviz.runs.inspector.pack", lambda data: packed.append(json.loads(json.dumps(data))) or "PACKED"
     )
-    inspector = inspect_run(grpo[1], dapo[1])
-    place, page = inspector.place, inspector.html()
+    monkeypatch.setattr(RunInspector, "png", b"")  # which takes longest
+    inspector = inspect_run(runs["grpo"][1], runs["dapo"][1])
+    place, page = inspector.place, inspector.save(tmp_path / "both.html").read_text(encoding="utf-8")
+    assert "<title>rlviz: 1 (GRPO) and 2 (DAPO)</title>" in page and "default-src &#x27;none&#x27;;" in page
+    assert "PACKED" in page and "http" not in page.replace("http-equiv", "")
     (frozen,) = packed
-    assert frozen["place"] == place and inspector.place == place and "PACKED" in page
+    assert frozen["place"] == place == inspector.place
     assert frozen["run"]["live"] is False and list(frozen["steps"]) == [str(step) for step in range(1, 8)]
     for step in range(1, 8):
         inspector.go(step=step)
@@ -392,20 +336,14 @@ def test_a_frozen_page_holds_what_the_kernel_would_send(grpo, dapo, monkeypatch)
     assert frozen["tables"] == live["tables"] and frozen["picture"] == json.loads(json.dumps(inspector.picture))
 
 
-def test_a_frozen_page_keeps_so_many_steps_with_tokens_at_most(grpo, monkeypatch):
+@pytest.mark.parametrize(("most", "steps"), [(3, [1, 4, 7]), (1, [7])])
+def test_a_frozen_page_keeps_so_many_steps_with_tokens_at_most(most, steps, grpo, monkeypatch):
     packed = []
     monkeypatch.setattr("rlviz.runs.inspector.pack", lambda data: packed.append(data) or "")
     inspector = inspect_run([replace(grpo[0][5], step=s) for s in range(1, 8)], algorithm=GRPO)
-    inspector.html(most=3)
-    assert packed[0]["run"]["tokens"] == [1, 4, 7]
-    have = [s for s, data in packed[0]["steps"].items() if "numbers" in data["runs"][0]["groups"][0]]
-    assert have == [1, 4, 7] and inspector.run["tokens"] == list(range(1, 8))
-
-
-def test_it_is_saved_as_a_page_that_asks_nobody(grpo, dapo, tmp_path):
-    page = inspect_run(grpo[1], dapo[1]).save(tmp_path / "both.html").read_text(encoding="utf-8")
-    assert "<title>rlviz: 1 (GRPO) and 2 (DAPO)</title>" in page and "default-src &#x27;none&#x27;;" in page
-    assert "http" not in page.replace("http-equiv", "")
+    inspector.packed(most=most)
+    with_tokens = [s for s, data in packed[0]["steps"].items() if "numbers" in data["runs"][0]["groups"][0]]
+    assert with_tokens == packed[0]["run"]["tokens"] == steps and inspector.run["tokens"] == list(range(1, 8))
 
 
 def test_a_token_of_a_group_that_an_algorithm_leaves_out_is_not_clipped_by_it(grpo):
@@ -413,11 +351,11 @@ def test_a_token_of_a_group_that_an_algorithm_leaves_out_is_not_clipped_by_it(gr
     record = next(record for record in grpo[0] if record.has_tokens)
     tokens = {"old_prob": 0.3, "new_prob": 0.6, "ratio": 2.0, "advantage": 1.0, "weight": 0.01}
     right = [
-        replace(one, correct=True, reward=1.0 - 0.1 * place, tokens=tuple(replace(t, **tokens) for t in one.tokens))
-        for place, one in enumerate(record.groups[0].responses)
+        replace(r, correct=True, reward=1.0 - 0.1 * index, tokens=tuple(replace(t, **tokens) for t in r.tokens))
+        for index, r in enumerate(record.groups[0].responses)
     ]
     writer = inspected.StepWriter(GRPO)
-    (group,) = written(record, *right, by=writer)["groups"]
+    (group,) = writer.step(with_responses(record, *right))["groups"]
     rows = dict(zip([row["name"] for row in writer.family], group["others"], strict=True))
     assert (rows["GRPO"]["clipped"], rows["GRPO"]["ratio"]) == (1, "2.000")
     left_out = {name: rows["DAPO"][name] for name in ("A", "upper", "weight", "push", "clipped")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,8 +118,7 @@ def resumed(fall):
 
 @dataclass(frozen=True)
 class Case:
-    """A log (name of its file, text), the title of its first line, the first finding and its step, what follows from it, and words
-    that must be said or must not."""
+    """A log (name of its file, text), the title of its first line, the first finding and its step, and what follows from it."""
 
     log: tuple[str, str]
     title: str
@@ -126,125 +126,98 @@ class Case:
     grade: str = "warning"
     steps: tuple[int, int] = (1, 1)
     follows: frozenset[str] = frozenset()
-    words: tuple[str, ...] = ()
-    unsaid: tuple[str, ...] = ()
     alone: bool = True  # no other warning is a cause of its own
 
 
-OF_OTHERS = "num_generations", "max_completion_length", "learning_rate", "actor.optim", "rollout.n", "GRPOTrainer"
+OTHER_NAMES = "num_generations", "max_completion_length", "learning_rate", "actor.optim", "rollout.n", "GRPOTrainer"
 CASES = {
-    "gradient 0, rewards differ": Case(
-        state(trl(range(1, 25), grad_norm=0.0, loss=0.0, kl=0.0)), TRL_TITLE, "gradient_lost",
-        words=("rewards differ in 88 % of the groups", "frozen", "DeepSpeed"), unsaid=("num_generations", "mend the reward")),
-    "gradient 0, from ms-swift": Case(
-        ("logging.jsonl", "\n".join(map(json.dumps, swift(trl(range(1, 25), grad_norm=0.0, loss=0.0))))),
-        "names of ms-swift's GRPO trainer", "gradient_lost", words=("24 steps",), unsaid=OF_OTHERS),
+    "gradient 0, rewards differ": Case(state(trl(range(1, 25), grad_norm=0.0, loss=0.0, kl=0.0)), TRL_TITLE, "gradient_lost"),
     "ms-swift's console": Case(
         ("console.log", "\nTrain:   0%|   | 5/900 [01:29<18:37, 17.8s/it]\n".join(map(json.dumps, swift(trl(range(5, 121, 5), grad_norm=0.0))))),
-        "names of ms-swift's GRPO trainer", "gradient_lost", steps=(5, 5), words=("120 steps",)),
+        "names of ms-swift's GRPO trainer", "gradient_lost", steps=(5, 5)),
     "two updates a rollout, all cut off": Case(
         state([row(n, reward=0.0, reward_std=0.0, frac_reward_zero_std=1.0, loss=0.0, grad_norm=0.0, **{"completions/clipped_ratio": 1.0})
                if n % 2 else row(n, reward=None, reward_std=None, frac_reward_zero_std=None, loss=0.0, grad_norm=0.0,
                                  **{"completions/clipped_ratio": None, "completions/mean_length": None}) for n in range(1, 25)]),
-        TRL_TITLE, "never_ends", follows=frozenset({"nothing_earned"}), words=("end token",), unsaid=("not recorded", "num_generations")),
+        TRL_TITLE, "never_ends", follows=frozenset({"nothing_earned"})),
     "NaN in verl's console": Case(
         verl_console(verl_rows(range(1, 31), **{
             "critic/rewards/mean": from_step(19, 0.5, -1.0), "critic/rewards/max": from_step(19, 1.0, -1.0),
             "critic/rewards/min": from_step(19, 0.0, -1.0), "actor/grad_norm": from_step(18, 0.3, NAN), "actor/pg_loss": from_step(18, 0.01, NAN),
             "actor/entropy_loss": from_step(18, 0.3, NAN), "response_length/clip_ratio": from_step(19, 0.02, 1.0), "actor/lr": 1e-6})),
-        "names of verl's trainer", "not_finite", steps=(18, 18), follows=frozenset({"reward_fell", "truncated"}),
-        unsaid=("not recorded", "learning rate is 0", "The policy broke")),
+        "names of verl's trainer", "not_finite", steps=(18, 18), follows=frozenset({"reward_fell", "truncated"})),
     "half of the weight is gone": Case(
         state(trl(range(1, 41), **{"completions/mean_length": 2900.0, "sampling/sampling_logp_difference/mean": 0.012,
                                    "sampling/importance_sampling_ratio/mean": lambda n: 0.52 + 0.05 * wave(n)})),
-        TRL_TITLE, "weights_lost", words=("importance ratio is 0.5", "token_truncate", "2900 tokens", "0.012 a token", "not of the engine"),
-        unsaid=("without harm",), alone=False),
+        TRL_TITLE, "weights_lost", alone=False),
     "KL of PPO grows, and the score does not": Case(
-        ppo_console(lambda n: 0.3 * n, lambda n: 2.8 + 0.02 * n), "names of TRL's PPOTrainer", "kl_eats_reward", steps=(2, 15),
-        words=("score",), unsaid=(*OF_OTHERS, "nats per token")),
-    "KL explodes, OpenRLHF": Case(
-        openrlhf(lambda n: 0.3 * 1.14**n), "names of OpenRLHF's trainer", "kl_explodes", steps=(15, 25),
-        unsaid=(*OF_OTHERS, "before the first update")),
+        ppo_console(lambda n: 0.3 * n, lambda n: 2.8 + 0.02 * n), "names of TRL's PPOTrainer", "kl_eats_reward", steps=(2, 15)),
+    "KL explodes, OpenRLHF": Case(openrlhf(lambda n: 0.3 * 1.14**n), "names of OpenRLHF's trainer", "kl_explodes", steps=(15, 25)),
     "KL explodes, reward falls": Case(
         state(trl(range(1, 121), kl=exploding, entropy=None, reward=lambda n: (0.3 + 0.003 * n if n < 60 else max(0.05, 0.48 - 0.012 * (n - 60))) + 0.03 * wave(n))),
-        TRL_TITLE, "kl_explodes", steps=(70, 95), follows=frozenset({"reward_fell"}), words=("(since step 8",)),
-    "KL explodes, reward stands": Case(
-        state(trl(range(1, 121), kl=exploding, reward=lambda n: min(0.45, 0.3 + 0.003 * n) + 0.03 * wave(n))),
-        TRL_TITLE, "kl_explodes", steps=(70, 95)),
-    "the table of a notebook, |": Case(
-        notebook_table(" | "), TRL_TITLE, "loss_small", "note", steps=(1, 10), words=("by construction", "reward went from −1"), unsaid=("Warning",)),
-    "the table of a notebook, tabs": Case(notebook_table("\t"), TRL_TITLE, "loss_small", "note", steps=(1, 10), unsaid=("Warning",)),
+        TRL_TITLE, "kl_explodes", steps=(70, 95), follows=frozenset({"reward_fell"})),
+    "the table of a notebook, |": Case(notebook_table(" | "), TRL_TITLE, "loss_small", "note", steps=(1, 10)),
+    "the table of a notebook, tabs": Case(notebook_table("\t"), TRL_TITLE, "loss_small", "note", steps=(1, 10)),
     "entropy under verl's older name": Case(
         verl_jsonl(verl_rows(range(1, 41), **{"actor/entropy_loss": lambda n: 1.2 * 0.89**n})),
-        "names of verl's trainer", "entropy_gone_alone", steps=(15, 30), unsaid=("not recorded", "learning rate is too small")),
+        "names of verl's trainer", "entropy_gone_alone", steps=(15, 30)),
     "solved in ten rows": Case(
         state([row(10, reward=0.87, reward_std=0.3, frac_reward_zero_std=0.25), *trl(range(20, 101, 10), reward=1.0, reward_std=0.0,
                frac_reward_zero_std=1.0, loss=0.0, grad_norm=0.0)]),
-        TRL_TITLE, "all_earned", "note", steps=(20, 30), words=("solved",), unsaid=("Warning", "num_generations", "nothing is learned")),
-    "the learning rate is 0": Case(
-        state(trl(range(1, 41), learning_rate=0.0)), TRL_TITLE, "lr_zero", unsaid=("three times", "too small;")),
+        TRL_TITLE, "all_earned", "note", steps=(20, 30)),
+    "the learning rate is 0": Case(state(trl(range(1, 41), learning_rate=0.0)), TRL_TITLE, "lr_zero"),
     "a schedule that ended": Case(
         state(trl(range(1, 81), learning_rate=lambda n: max(0.0, 1e-6 * (1 - n / 40)))), TRL_TITLE, "lr_zero", steps=(40, 45)),
-    "resumed, and worse": Case(
-        state(resumed(0.25)), f"{TRL_TITLE}, resumed at step 41", "lost_on_resumption", steps=(41, 41), words=("from 0.4", "checkpoint")),
-    "resumed, and as good": Case(state(resumed(0.0)), f"{TRL_TITLE}, resumed at step 41", "", unsaid=("Warning",)),
+    "resumed, and worse": Case(state(resumed(0.25)), f"{TRL_TITLE}, resumed at step 41", "lost_on_resumption", steps=(41, 41)),
+    "resumed, and as good": Case(state(resumed(0.0)), f"{TRL_TITLE}, resumed at step 41", ""),
     "the engines part on the way": Case(
         state(trl(range(1, 61), **{"sampling/sampling_logp_difference/mean": from_step(30, 0.01, 0.4)})),
-        TRL_TITLE, "sampler_apart", steps=(30, 40), words=("0.40 at the end",), alone=False),
-    "temperature is not in the log-probabilities": Case(
-        state(trl(range(1, 31), **{"sampling/importance_sampling_ratio/mean": 1.9, "sampling/sampling_logp_difference/mean": 0.3})),
-        TRL_TITLE, "sampler_apart", follows=frozenset({"weights_above"}), alone=False),
+        TRL_TITLE, "sampler_apart", steps=(30, 40), alone=False),
     "entropy collapses, SkyRL": Case(
         csv(["trainer/global_step", "reward/avg_raw_reward", "policy/raw_grad_norm", "policy/policy_entropy", "policy/policy_lr"],
             [[n, 0.25 + 0.02 * wave(n), 0.1, 0.8 * 0.9**n, 1e-6] for n in range(1, 51)]),
-        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35), unsaid=OF_OTHERS),
-    "gradient 0, and nobody knows of the groups": Case(
-        verl_jsonl(verl_rows(range(1, 41), **{"actor/grad_norm": 0.0})), "names of verl's trainer", "no_gradient",
-        follows=frozenset({"reward_flat"}), unsaid=("three times",)),
+        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35)),
     "an entropy that is a sum": Case(
         state(trl(range(1, 31), entropy=lambda n: 120 + 10 * wave(n), reward=lambda n: 0.3 + 0.01 * n)),
-        TRL_TITLE, "entropy_is_sum", "note", words=("sum over a response",), unsaid=("begin as noise", "Warning")),
+        TRL_TITLE, "entropy_is_sum", "note"),
     "the critic alone in NaN": Case(
         verl_console(verl_rows([1], **{"critic/vf_loss": NAN, "critic/vpred_mean": NAN, "critic/grad_norm": NAN, "actor/lr": 0.0})),
-        "names of verl's trainer", "critic_not_finite", words=("1 step:", "critic/vf_loss, critic/grad_norm", "critic.optim.lr"),
-        unsaid=("Loss and gradient are finite", "learning rate is 0")),
+        "names of verl's trainer", "critic_not_finite"),
     "NaN in means over no token": Case(
         ("logging.jsonl", "\n".join(json.dumps(one | {"kl": NAN, "clip_ratio/low_mean": NAN, "percentage": "2%"}) for one in swift(trl([40])))),
-        "names of ms-swift's GRPO trainer", "mean_of_none", "note", steps=(40, 40), words=("40 steps:", "kl, clip_ratio/low_mean", "0 / 0"),
-        unsaid=("weights are lost", "percentage", "not measured")),
+        "names of ms-swift's GRPO trainer", "mean_of_none", "note", steps=(40, 40)),
     "a KL that is not measured": Case(
         ("table.md", "Step | Training Loss | reward | kl\n-- | -- | -- | --\n" + "\n".join(f"{n} | -0.1 | {5 - n}.5 | nan" for n in range(1, 5))),
-        TRL_TITLE, "kl_unmeasured", "note", words=("4 steps:", "no reference is loaded",), unsaid=("Warning", "weights are lost")),
+        TRL_TITLE, "kl_unmeasured", "note"),
     "NaN in logits of pairs": Case(
         ("out.log", "\n".join(str({"loss": 0.69, "grad_norm": 2.0, "rewards/margins": 1e-4, "logits/chosen": NAN, "learning_rate": 1e-6}) for _ in range(2))),
-        "names of TRL's DPOTrainer", "nan_measured", "note", words=("logits/chosen",), unsaid=("Warning", "weights are lost.")),
+        "names of TRL's DPOTrainer", "nan_measured", "note"),
     "NaN in the loss and beside it": Case(
-        state(trl([5], loss=NAN, grad_norm=NAN, kl=NAN, learning_rate=0.0)), TRL_TITLE, "not_finite", steps=(5, 5), words=("fp16",),
-        unsaid=("Note", "rate is 0")),
+        state(trl([5], loss=NAN, grad_norm=NAN, kl=NAN, learning_rate=0.0)), TRL_TITLE, "not_finite", steps=(5, 5)),
     "a broken dictionary below other text": Case(
         ("out.txt", "config = dict(\n  beta=0,\n)\nx = {\n\n{'loss': 0.0, 'grad_norm': 0.0, 'rewards/a/mean': 2.0, \n'learning_rate': 1e-6, \n"
          "'reward': 2.0, 'reward_std': 0.0, 'frac_reward_zero_std': 1.0, 'epoch': 0.01}\n"),
-        TRL_TITLE, "equal_rewards", words=("the mean reward is 2", "solved"), unsaid=("recorded: reward",)),
+        TRL_TITLE, "equal_rewards"),
     "a dictionary of a line a number": Case(
         ("out.txt", "{\n" + ",\n".join(f'  "{name}": {value}' for name, value in row(1, step=7, grad_norm=0.0).items()) + "\n}\n"),
-        TRL_TITLE, "gradient_lost", steps=(7, 7), words=("7 steps:",)),
+        TRL_TITLE, "gradient_lost", steps=(7, 7)),
     "slime's norm of three thousand millions": Case(
         ("ray.log", "\n".join(f"step {n}: " + str({"train/loss": 0.1, "train/pg_loss": 0.1, "train/entropy_loss": 0.5, "train/kl_loss": 1e-4,
          "train/train_rollout_logprob_abs_diff": 0.03, "train/grad_norm": 3e9, "train/lr-pg_0": 1e-7, "train/step": n}) for n in (1, 28))),
-        "names of slime's trainer", "gradient_huge", words=("28 steps:", "3e+09", "rollout/raw_reward"), unsaid=OF_OTHERS),
+        "names of slime's trainer", "gradient_huge"),
     "pairs of a name and a value": Case(
         ("note.txt", "completions/mean_length: 300   completions/clipped_ratio: 1   limit: 300 tokens\nreward: 0   frac_reward_zero_std: 1   loss: 0   grad_norm: 0"),
         TRL_TITLE, "never_ends", follows=frozenset({"nothing_earned"})),
     "no end token in PPO": Case(
         ("out.log", "\n".join(str({"objective/scores": 2.0 - 0.1 * n, "objective/kl": 7.0 + n, "loss/value_avg": 0.3, "val/num_eos_tokens": 0,
          "policy/entropy_avg": 1.0, "loss/policy_avg": -0.003, "lr": 1e-5}) for n in range(5))),
-        "names of TRL's PPOTrainer", "no_end_token", words=("end token",), unsaid=("explodes",)),
-    "one row, gradient 0, rewards differ": Case(state(trl([1], grad_norm=0.0)), TRL_TITLE, "gradient_lost", words=("88 %",)),
+        "names of TRL's PPOTrainer", "no_end_token"),
+    "one row, gradient 0, rewards differ": Case(state(trl([1], grad_norm=0.0)), TRL_TITLE, "gradient_lost"),
     "one row, gradient 0, nobody knows why": Case(
         verl_jsonl(verl_rows([1], **{"actor/grad_norm": 0.0})), "names of verl's trainer", "no_gradient"),
     "two rows with a rate of 0": Case(state(trl([1, 2], learning_rate=0.0)), TRL_TITLE, "lr_zero"),
-    "the first row of a warm-up": Case(state(trl([1], learning_rate=0.0)), TRL_TITLE, "", unsaid=("rate is 0",)),
-    "one sound row": Case(state(trl([1])), TRL_TITLE, "", words=("1 step: nothing unusual",)),
+    "the first row of a warm-up": Case(state(trl([1], learning_rate=0.0)), TRL_TITLE, ""),
+    "one sound row": Case(state(trl([1])), TRL_TITLE, ""),
 }  # fmt: skip
 
 
@@ -260,22 +233,20 @@ def written(tmp_path) -> Callable[[tuple[str, str]], Path]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_cause_comes_first_in_the_words_of_whose_log_it_is(case, written):
     path = written(case.log)
-    found = diagnose(path)
-    text = str(found)
+    diagnosis = diagnose(path)
+    text = str(diagnosis)
     assert text.startswith(f"{path}: {case.title}, ")
     causes = [
-        (cause, {effect.rule for effect in effects}) for cause, effects in found.causes if cause.rule != "no_evaluation"
+        (cause, {e.rule for e in effects}) for cause, effects in diagnosis.causes if cause.rule != "no_evaluation"
     ]
     if case.first:
         first, effects = causes[0]
         assert (first.rule, first.grade) == (case.first, case.grade), text
-        assert case.steps[0] <= first.step <= case.steps[1], text
-        assert case.follows <= effects, text
+        assert case.steps[0] <= first.step <= case.steps[1] and case.follows <= effects, text
     if case.alone:
         assert [cause.rule for cause, _ in causes if cause.grade == "warning" and cause.rule != case.first] == [], text
-    body = text.partition(case.title)[2]
-    assert all(words in text for words in case.words), text
-    assert not [words for words in case.unsaid if words in body], text
+    if not re.search("verl|GRPOTrainer|DPOTrainer", case.title):  # advice is in words where options are not known
+        assert not [name for name in OTHER_NAMES if name in text.partition(case.title)[2]], text
 
 
 def steps_of(run, column="reward"):
@@ -357,6 +328,6 @@ def test_what_is_no_log_is_refused_at_once_in_a_sentence(log, tmp_path):
     try:
         import_run(tmp_path / log[0])
     except ValueError as error:
-        said = str(error)
-        assert log[0] in said and len(said) < 1000 and not [words for words in PYTHON if words in said]
+        text = str(error)
+        assert log[0] in text and len(text) < 1000 and not [words for words in PYTHON if words in text]
     assert time.process_time() - begun < 2

@@ -49,9 +49,9 @@ def test_a_log_of_trl(trl_run, tmp_path):
     assert math.isnan(frame["reward"][1]) and math.isnan(frame["loss"][1])
     assert frame[["tokens_sampled", "rounds"]].isna().all(axis=None)  # stand as 0 in the file, and are not known
     assert {"kl", "rounds", "tokens_sampled"} < set(run.lacking) and not {"reward", "entropy"} & set(run.lacking)
-    kept, there = diagnose(tmp_path / "run"), diagnose(trl_run)
-    assert kept.findings == there.findings and (kept.findings[0].rule, kept.findings[0].step) == ("not_finite", 2)
-    assert kept.lacking == run.lacking and "not recorded: seconds, well_formed, truncated, kl" in kept.summary
+    saved, log = diagnose(tmp_path / "run"), diagnose(trl_run)
+    assert saved.findings == log.findings and (saved.findings[0].rule, saved.findings[0].step) == ("not_finite", 2)
+    assert saved.lacking == run.lacking and "not recorded: seconds, well_formed, truncated, kl" in saved.summary
     assert len(plot_learning_curves(frame).axes) > 1
 
 
@@ -72,14 +72,20 @@ def test_completions_of_trl(trl_run, tmp_path):
     (trl_run / "completions").mkdir()
     parquet.write_table(pyarrow.table(rows), trl_run / "completions" / "completions_00001.parquet")
     (group, other) = import_run(trl_run, tmp_path / "run").groups[1]
-    told = [(each.text, each.correct, each.advantage) for each in group.responses]
-    assert told == [("#1", True, 0.7), ("#7", False, -0.7)] and group.prompt == "1=" and len(other.responses) == 2
-    seen = inspect_run(tmp_path / "run")
-    assert seen.caption.startswith("Step 1 of 2. TRL's GRPOTrainer or RLOOTrainer: reward 0.38, entropy 0.63 nats, ")
-    assert seen.caption.endswith("Its log was imported, and tokens were not logged.") and seen.run["tokens"] == []
-    assert "not recorded" in json.dumps(seen.data) and seen.run["at"] == [1, 2]
-    seen.go(step=2)
-    assert seen.data["runs"][0]["groups"] == []
+    assert (
+        [(r.text, r.correct, r.advantage) for r in group.responses] == [("#1", True, 0.7), ("#7", False, -0.7)]
+        and group.prompt == "1="
+        and len(other.responses) == 2
+    )
+    inspector = inspect_run(tmp_path / "run")
+    assert inspector.caption.startswith(
+        "Step 1 of 2. TRL's GRPOTrainer or RLOOTrainer: reward 0.38, entropy 0.63 nats, "
+    )
+    assert inspector.caption.endswith("Its log was imported, and tokens were not logged.")
+    assert inspector.run["tokens"] == []
+    assert "not recorded" in json.dumps(inspector.data) and inspector.run["at"] == [1, 2]
+    inspector.go(step=2)
+    assert inspector.data["runs"][0]["groups"] == []
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
         import_run(trl_run)
@@ -96,7 +102,7 @@ def test_completions_without_pyarrow(trl_run, monkeypatch):
 def test_a_completion_is_right_above_a_half_by_the_first_function():
     rows = [{"completion": "#1", "right": right, "short": 1.0, "advantage": 0.7} for right in (0.5, 0.6, 0.0)]
     responses = logs._group(rows).responses
-    assert [(each.correct, each.reward) for each in responses] == [(False, 1.5), (True, 1.6), (False, 1.0)]
+    assert [(r.correct, r.reward) for r in responses] == [(False, 1.5), (True, 1.6), (False, 1.0)]
 
 
 def test_a_log_of_pairs(tmp_path):
@@ -113,7 +119,7 @@ def test_a_log_that_verl_wrote(tmp_path):
     batch, (first, second) = frozen(), run.rows
     assert first["reward"] == batch.correct.mean() and first["truncated"] == 1 / 64  # one fills its row
     assert first["response_length"] == batch.mask.sum() / 64 and (first["seconds"], second["seconds"]) == (3.0, 4.0)
-    old, ref = (each[batch.mask] for each in (batch.old_logp, batch.ref_logp))
+    old, ref = (logp[batch.mask] for logp in (batch.old_logp, batch.ref_logp))
     kl = ((ref - old).exp() - (ref - old) - 1).mean()  # k3 of the reference
     assert [first["kl"], first["loss"]] == pytest.approx([float(kl), 0.001 * float(kl)], rel=1e-5)
     off = ((old - ref).exp() - (old - ref) - 1).mean()  # where the reference sampled: verl's rollout_corr/k3_kl
@@ -142,50 +148,54 @@ ROWS = [{"step": 5 * n, "reward": 0.1 * n, "kl": 1e-3 * n, "completions/clipped_
          "rewards/long/mean": -0.5} for n in (1, 2, 3)]  # fmt: skip
 
 
-def as_trl(out):
-    (out / "trainer_state.json").write_text(json.dumps({"log_history": ROWS}))
+def table(head, lines):
+    return "\n".join(",".join(map(str, line)) for line in (head, *lines))
 
 
-def as_a_table_of_wandb(out):
-    """As its web page exports panels: RUN - METRIC, the least and the largest beside each."""
-    head = ["train/global_step", *(f"grpo-7 - train/{name}{end}" for name in NAMES for end in ("", "__MIN", "__MAX"))]
-    lines = [[row["step"], *(row[name] for name in NAMES for _ in range(3))] for row in ROWS]
-    text = "\n".join(",".join(f'"{cell}"' for cell in line) for line in [head, *lines])
-    (out / "wandb_export.csv").write_text(text)
+STEPS = [row["step"] for row in ROWS]
+WRITTEN = {  # file → its text
+    "TRL": {"trainer_state.json": json.dumps({"log_history": ROWS})},
+    # as W&B's web page exports panels: RUN - METRIC, the least and the largest beside each
+    "W&B's table": {
+        "wandb_export.csv": table(
+            ["train/global_step", *(f"grpo-7 - train/{name}{end}" for name in NAMES for end in ("", "__MIN", "__MAX"))],
+            [[f'"{row["step"]}"', *(f'"{row[name]}"' for name in NAMES for _ in range(3))] for row in ROWS],
+        )
+    },
+    # as `run.history()` gives it: a row a call of log, of which an evaluation has one, too
+    "W&B's history": {
+        "history.csv": table(
+            ["", "_step", "train/global_step", *(f"train/{name}" for name in NAMES), "eval/runtime"],
+            [
+                *([n, n, row["step"], *(row[name] for name in NAMES), ""] for n, row in enumerate(ROWS)),
+                [3, 3, 15, *[""] * 5, 2.5],
+            ],
+        )
+    },
+    "W&B's rows": {
+        "history.jsonl": "\n".join(
+            json.dumps({"_step": n, "train/global_step": row["step"], **{f"train/{name}": row[name] for name in NAMES}})
+            for n, row in enumerate(ROWS)
+        )
+    },
+    "TensorBoard's tables": {
+        f"run-grpo-tag-train_{name.replace('/', '_')}.csv": table(
+            ["Wall time", "Step", "Value"], [["1.7e9", row["step"], row[name]] for row in ROWS]
+        )
+        for name in NAMES
+    },
+}
 
 
-def as_a_history_of_wandb(out):
-    """As `run.history()` gives it: a row a call of log, of which an evaluation has one, too."""
-    head = ["", "_step", "train/global_step", *(f"train/{name}" for name in NAMES), "eval/runtime"]
-    lines = [[n, n, row["step"], *(row[name] for name in NAMES), ""] for n, row in enumerate(ROWS)]
-    lines.append([3, 3, 15, *[""] * len(NAMES), 2.5])
-    (out / "history.csv").write_text("\n".join(",".join(map(str, line)) for line in [head, *lines]))
-
-
-def as_rows_of_wandb(out):
-    rows = [
-        {"_step": n, "train/global_step": row["step"], **{f"train/{name}": row[name] for name in NAMES}}
-        for n, row in enumerate(ROWS)
-    ]
-    (out / "history.jsonl").write_text("\n".join(map(json.dumps, rows)))
-
-
-def as_tables_of_tensorboard(out):
-    for name in NAMES:
-        points = "\n".join(f"1.7e9,{row['step']},{row[name]}" for row in ROWS)
-        (out / f"run-grpo-tag-train_{name.replace('/', '_')}.csv").write_text(f"Wall time,Step,Value\n{points}\n")
-
-
-@pytest.mark.parametrize(
-    "written", [as_trl, as_a_table_of_wandb, as_a_history_of_wandb, as_rows_of_wandb, as_tables_of_tensorboard]
-)
-def test_one_run_however_it_was_written(written, tmp_path):
-    written(tmp_path)
+@pytest.mark.parametrize("files", WRITTEN.values(), ids=WRITTEN)
+def test_one_run_however_it_was_written(files, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     run = import_run(tmp_path)
-    assert [row["step"] for row in run.rows] == [5, 10, 15] and run.source == "trl"
-    for column, values in {"reward": [0.1, 0.2, 0.3], "kl": [1e-3, 2e-3, 3e-3], "truncated": [0.5] * 3}.items():
+    assert [row["step"] for row in run.rows] == STEPS and run.source == "trl"
+    columns = {"reward": [0.1, 0.2, 0.3], "kl": [1e-3, 2e-3, 3e-3], "truncated": [0.5] * 3, "part:right": [0.25] * 3}
+    for column, values in (columns | {"part:long": [-0.5] * 3}).items():
         assert run.logged[column].tolist() == pytest.approx(values)
-    assert run.logged["part:right"].tolist() == [0.25] * 3 and run.logged["part:long"].tolist() == [-0.5] * 3
 
 
 def test_points_of_tensorboard_as_json(tmp_path):
@@ -197,18 +207,16 @@ def test_points_of_tensorboard_as_json(tmp_path):
 
 def test_what_verl_printed(tmp_path):
     """Its own line, behind what Ray puts before it; numbers of numpy are printed with their type."""
-    told = (
+    text = (
         "(TaskRunner pid=42) step:1 - critic/rewards/mean:0.5 - actor/grad_norm:np.float64(1.5e-02) - perf/x:3\n"
         "Training Progress:  50%|█████     | 1/2\n"
         "(TaskRunner pid=42) step:2 - critic/rewards/mean:-0.25 - actor/grad_norm:nan - val-core/gsm8k/acc/mean@1:0.75\n"
     )
-    (tmp_path / "train.log").write_text(told, encoding="utf-8")
+    (tmp_path / "train.log").write_text(text, encoding="utf-8")
     run = import_run(tmp_path)
     assert run.rows[0] == {"step": 1, "reward": 0.5, "grad_norm": 0.015} and run.others == ("perf/x",)
     assert run.rows[1]["reward"] == -0.25 and math.isnan(run.rows[1]["grad_norm"])
     assert run.rows[1]["held_out_accuracy"] == 0.75
-    (found, *_) = diagnose(tmp_path / "train.log")
-    assert (found.rule, found.step, found.setting) == ("not_finite", 2, "actor.optim.lr")
 
 
 def test_what_trl_printed(tmp_path):
@@ -252,8 +260,8 @@ def test_a_report(rlviz, tmp_path):
 def test_damage_in_a_sentence(rlviz, tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
     result = rlviz("import", tmp_path / name, "--out", tmp_path / "run")
-    said = " ".join(result.stderr.split())
-    assert result.exit_code == 2 and words in said and said.startswith("Error: ") and not (tmp_path / "run").exists()
+    error = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and words in error and error.startswith("Error: ") and not (tmp_path / "run").exists()
 
 
 def test_the_command(rlviz, trl_run, tmp_path):

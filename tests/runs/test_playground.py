@@ -23,8 +23,8 @@ from rlviz.runs.playground import (
     SLIDERS,
     TRIES,
     controls,
-    given,
-    whole_page,
+    page_payload,
+    standalone_page,
 )
 from rlviz.runs.recordings import RECORDINGS
 from rlviz.types import Batch
@@ -44,8 +44,8 @@ def ask(tmp_path_factory):
     runner = __file__.replace("test_playground.py", "playground.mjs")
 
     def run(*calls):
-        told = {"script": str(folder / "playground.mjs"), "given": given(), "calls": calls}
-        (folder / "calls.json").write_text(json.dumps(told), encoding="utf-8")
+        message = {"script": str(folder / "playground.mjs"), "given": page_payload(), "calls": calls}
+        (folder / "calls.json").write_text(json.dumps(message), encoding="utf-8")
         done = subprocess.run(
             ["node", runner, folder / "calls.json"], capture_output=True, text=True, check=False, encoding="utf-8"
         )
@@ -70,25 +70,25 @@ WISHES = {  # an address → what it sets
 
 
 def test_an_address_sets_what_there_is_within_its_range(ask):
-    found = ask(*(["wished", controls(), address] for address in WISHES))
-    assert dict(zip(WISHES, found, strict=True)) == WISHES
+    values = ask(*(["wished", controls(), address] for address in WISHES))
+    assert dict(zip(WISHES, values, strict=True)) == WISHES
 
 
 def test_an_algorithm_brings_its_own_numbers_and_the_worker_is_told_of_those_with_a_slider(ask):
-    settings, told = ask(
+    settings, message = ask(
         ["settingsOf", "GIVEN", {"algorithm": "DCPO", "lr": 1e-3}],
         ["messageOf", "GIVEN", {**FIRST, **numbers(DAPO), "algorithm": "DAPO", "eps_high": 0.5, "reward": "mistake"}],
     )
     assert (settings["eps_low"], settings["eps_high"], settings["lr"], settings["task"]) == (0.16, 0.2, 1e-3, "chain")
-    assert told["parameters"] == {"DAPO": {"eps_low": 0.2, "eps_high": 0.5}}
-    assert told["mistake"] is True and told["beside"] is None and told["checkpoint"] == "chain"
+    assert message["parameters"] == {"DAPO": {"eps_low": 0.2, "eps_high": 0.5}}
+    assert message["mistake"] is True and message["beside"] is None and message["checkpoint"] == "chain"
 
 
 def test_the_lines_in_python_train_what_the_page_trains(ask):
-    shown = {**FIRST, **numbers(DAPO), "algorithm": "DAPO", "eps_high": 0.5, "group_size": 4, "seed": 3}
+    chosen = {**FIRST, **numbers(DAPO), "algorithm": "DAPO", "eps_high": 0.5, "group_size": 4, "seed": 3}
     lines, rare = ask(
-        ["linesOf", "GIVEN", shown],
-        ["linesOf", "GIVEN", {**shown, "task": "chain-rare", "algorithm": "GRPO", **numbers(GRPO), "beta": 0.1}],
+        ["linesOf", "GIVEN", chosen],
+        ["linesOf", "GIVEN", {**chosen, "task": "chain-rare", "algorithm": "GRPO", **numbers(GRPO), "beta": 0.1}],
     )
     seen = {}
     exec(lines.partition("for record")[0], seen)  # the page's own text
@@ -112,14 +112,14 @@ def test_a_recorded_run_stands_for_what_cannot_train_here_and_only_where_it_can_
     for name, one in RECORDED.items():
         recording = RECORDINGS[one[0]]
         assert (recording.algorithm.name, recording.task, recording.settings.seed) == (name, "chain", 0)
-    asked = [f"#play.algorithm={name}" for name in ("PPO", "DPO", "Distillation")]
-    found = ask(*(["wished", told, address] for told in (with_runs, controls()) for address in asked))
-    assert found == [{"algorithm": "PPO"}, {"algorithm": "DPO"}, {}, {}, {}, {}]
+    addresses = [f"#play.algorithm={name}" for name in ("PPO", "DPO", "Distillation")]
+    values = ask(*(["wished", options, address] for options in (with_runs, controls()) for address in addresses))
+    assert values == [{"algorithm": "PPO"}, {"algorithm": "DPO"}, {}, {}, {}, {}]
 
 
 def test_where_not_all_rows_can_be_shown_right_and_wrong_ones_are(ask):
-    for rights, most, shown in (("101", 8, [0, 1, 2]), ("0" * 30 + "11", 4, [0, 1, 30, 31]), ("0" * 16, 3, [0, 1, 2])):
-        assert ask(["rowsShown", [{"isRight": one == "1"} for one in rights], most]) == [shown]
+    for rights, most, rows in (("101", 8, [0, 1, 2]), ("0" * 30 + "11", 4, [0, 1, 30, 31]), ("0" * 16, 3, [0, 1, 2])):
+        assert ask(["rowsShown", [{"isRight": one == "1"} for one in rights], most]) == [rows]
 
 
 def test_a_group_s_tokens_stand_where_its_numbers_do(ask):
@@ -139,7 +139,7 @@ def test_a_group_s_tokens_stand_where_its_numbers_do(ask):
     assert (wrong["texts"], wrong["places"], wrong["A"], wrong["isRight"]) == (["=", "1"], [9, 10], -2, False)
 
 
-STEP, DIVERGED, REFUSED, DONE = ({"is": each} for each in ("step", "diverged", "refused", "done"))
+STEP, DIVERGED, REFUSED, DONE = ({"is": kind} for kind in ("step", "diverged", "refused", "done"))
 REPLIES = {  # what a worker replies, and to which of two messages → what the two are answered; None: nothing yet
     "in order": ([(0, STEP), (0, DONE), (1, STEP), (1, DONE)], [[STEP], [STEP]]),
     "out of order": ([(1, STEP), (0, STEP), (1, DONE), (0, DONE)], [[STEP], [STEP]]),
@@ -152,9 +152,9 @@ REPLIES = {  # what a worker replies, and to which of two messages → what the 
 
 
 def test_a_message_is_answered_by_the_replies_that_carry_its_id_whenever_they_come(ask):
-    told = [[{"to": to, **reply} for to, reply in replies] for replies, _ in REPLIES.values()]
-    found = ask(*(["asking", 2, replies] for replies in told))
-    assert dict(zip(REPLIES, found, strict=True)) == {name: expected for name, (_, expected) in REPLIES.items()}
+    sent = [[{"to": to, **reply} for to, reply in replies] for replies, _ in REPLIES.values()]
+    answers = ask(*(["asking", 2, replies] for replies in sent))
+    assert dict(zip(REPLIES, answers, strict=True)) == {name: expected for name, (_, expected) in REPLIES.items()}
 
 
 @pytest.mark.parametrize("name", in_page.OFFERED)
@@ -166,7 +166,7 @@ def test_with_one_update_no_width_moves_anything_so_its_slider_rests(name):
     advantages = torch.randn(3, 5, 1, generator=chance, dtype=torch.double).expand(3, 5, 7)
     slopes = []
     for end in (0, -1):
-        algorithm = in_page.OFFERED[name].with_parameters(**{each: float(SLIDERS[each].stops[end]) for each in resting})
+        algorithm = in_page.OFFERED[name].with_parameters(**{name: float(SLIDERS[name].stops[end]) for name in resting})
         logp, entropy = (one.clone().requires_grad_() for one in (old, -old))
         batch = Batch(old, advantages, torch.ones_like(old).bool(), old - 0.1, entropy=entropy)
         slopes.append(torch.autograd.grad(algorithm.loss(logp, batch).loss, logp)[0])
@@ -189,14 +189,14 @@ def test_tries_set_controls_that_there_are(ask):
 def test_the_right_answer_that_is_shown_is_the_task_s(ask):
     tasks = {task.name: task for task in TASKS}
     page = {name: tasks[name].held_out_prompts[:20] for name in {*POLICIES.values()}}
-    said = ask(*(["askedBy", name, prompt] for name, prompts in page.items() for prompt in prompts))
+    answers = ask(*(["askedBy", name, prompt] for name, prompts in page.items() for prompt in prompts))
     golds = [tasks[name].gold(prompt) for name, prompts in page.items() for prompt in prompts]
-    assert all(re.search(rf"(#|such as |order: ){gold}[,.]", words) for words, gold in zip(said, golds, strict=True))
+    assert all(re.search(rf"(#|such as |order: ){gold}[,.]", words) for words, gold in zip(answers, golds, strict=True))
     assert ask(["askedBy", "chain-rare", "12164="])[0].startswith("Add the digits: 1+2+1+6+4 = 14, so write #4, with")
 
 
 def test_the_page_is_one_file_that_asks_nobody(tmp_path):
-    text = whole_page()
+    text = standalone_page()
     assert text.index(escape("default-src 'none'; script-src 'sha256-")) < text.index("<script")
     result = CliRunner().invoke(app, ["playground", "--no-browser", "--out", str(tmp_path / "page.html")])
     assert result.exit_code == 0 and (tmp_path / "page.html").read_text(encoding="utf-8") == text
@@ -207,8 +207,8 @@ def test_the_page_is_one_file_that_asks_nobody(tmp_path):
 def test_a_rule_of_one_s_own_is_traced_and_joins_the_choice():
     mine = replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: ratio * advantages)
     page = train_in_page(mine, "trip")
-    options = page._given["given"]["controls"]["algorithm"]["options"]
+    options = page.payload["given"]["controls"]["algorithm"]["options"]
     assert options[0]["value"] == "Mine" and options[0]["section"] == "Yours"
-    assert set(page._given["parts"]["programs"]["open"]["rules"]) == {"Mine", *in_page.OFFERED}
-    shown = page._repr_mimebundle_()
-    assert "data-rlviz" in shown["text/html"] and shown["text/plain"].startswith("Mine trains here")
+    assert set(page.payload["parts"]["programs"]["open"]["rules"]) == {"Mine", *in_page.OFFERED}
+    bundle = page._repr_mimebundle_()
+    assert "data-rlviz" in bundle["text/html"] and bundle["text/plain"].startswith("Mine trains here")

@@ -18,12 +18,12 @@ def run_of(name, step):
     return EVERY[name]["steps"][str(step)]["runs"][0]
 
 
-def said(name, step, words):
+def in_caption(name, step, words):
     """Return the number that stands behind these words in what is said of a step."""
     text = EVERY[name]["steps"][str(step)]["caption"].replace("−", "-")
-    found = re.search(rf"{re.escape(words)} (-?\+?[\d.]+\d)", text)
-    assert found, (words, text)
-    return float(found[1])
+    match = re.search(rf"{re.escape(words)} (-?\+?[\d.]+\d)", text)
+    assert match, (words, text)
+    return float(match[1])
 
 
 def responses(name, step):
@@ -47,31 +47,31 @@ def test_a_file_has_every_step_and_opens_at_the_first_with_tokens(name):
 
 def test_what_is_said_of_them_is_there_to_be_seen():
     held_out = "held-out accuracy"
-    assert said("grpo", 5, held_out) < 0.65 and said("grpo", 80, held_out) > 0.85
+    assert in_caption("grpo", 5, held_out) < 0.65 and in_caption("grpo", 80, held_out) > 0.85
     steps = EVERY["grpo"]["run"]["tokens"]
-    assert all(said("grpo", step, "clipped during its updates") == 0 for step in steps)
-    assert said("ppo", 5, held_out) < 0.6 and said("ppo", 80, held_out) > 0.85
-    assert said("dpo", 5, held_out) < 0.6 and said("dpo", 120, held_out) > 0.8
-    assert -3 < said("dpo", 120, "chosen") < 0 and said("dpo", 120, "rejected") < -10
-    assert said("hacked", 10, held_out) > 0.6 and said("hacked", 60, held_out) < 0.2
-    assert said("hacked", 1, "reward") < 0 and said("hacked", 60, "reward") > 1.5
+    assert all(in_caption("grpo", step, "clipped during its updates") == 0 for step in steps)
+    assert in_caption("ppo", 5, held_out) < 0.6 and in_caption("ppo", 80, held_out) > 0.85
+    assert in_caption("dpo", 5, held_out) < 0.6 and in_caption("dpo", 120, held_out) > 0.8
+    assert -3 < in_caption("dpo", 120, "chosen") < 0 and in_caption("dpo", 120, "rejected") < -10
+    assert in_caption("hacked", 10, held_out) > 0.6 and in_caption("hacked", 60, held_out) < 0.2
+    assert in_caption("hacked", 1, "reward") < 0 and in_caption("hacked", 60, "reward") > 1.5
 
 
 def test_the_tool_s_tokens_are_not_pushed_and_the_policy_learns_to_ask():
     """A call ends with ";", and the tool writes two tokens after it: what stands in the table, and a comma."""
 
     def written_by_the_tool(step):
-        found = []
+        pushes = []
         for response in responses("lookup", step):
             calls = [place for place, token in enumerate(response["tokens"]) if token == ";"]
-            found += [push for place in calls for push in response["push"][place + 1 : place + 3]]
-        return found
+            pushes += [push for place in calls for push in response["push"][place + 1 : place + 3]]
+        return pushes
 
     steps = EVERY["lookup"]["run"]["tokens"]
     assert not any(push for step in steps for push in written_by_the_tool(step))
     assert any(push for step in steps for response in responses("lookup", step) for push in response["push"])
     assert len(written_by_the_tool(steps[-1])) > len(written_by_the_tool(steps[0])) > 0
-    assert said("lookup", 5, "held-out accuracy") < 0.7 and said("lookup", 40, "held-out accuracy") > 0.85
+    assert in_caption("lookup", 5, "held-out accuracy") < 0.7 and in_caption("lookup", 40, "held-out accuracy") > 0.85
 
 
 def test_there_is_a_small_file_for_each_and_recording_anew_gives_its_form():
@@ -80,13 +80,13 @@ def test_there_is_a_small_file_for_each_and_recording_anew_gives_its_form():
     recording = RECORDINGS["grpo"]
     tiny = replace(recording.settings, steps=4, num_prompts=3, group_size=4)
     fresh = json.loads(gzip.decompress(record(replace(recording, settings=tiny))))
-    own, kept = (data["steps"]["4"]["runs"][0]["groups"][0] for data in (fresh, EVERY["grpo"]))
-    for one in (lambda of: of, lambda of: of["responses"][0], lambda of: of["others"][0], lambda of: of["numbers"]):
-        assert one(own).keys() == one(kept).keys()
+    ours, theirs = (data["steps"]["4"]["runs"][0]["groups"][0] for data in (fresh, EVERY["grpo"]))
+    for part in (lambda of: of, lambda of: of["responses"][0], lambda of: of["others"][0], lambda of: of["numbers"]):
+        assert part(ours).keys() == part(theirs).keys()
     assert fresh["run"].keys() == EVERY["grpo"]["run"].keys() and fresh["place"][0] == 4
 
 
 def test_in_a_notebook_it_is_html_with_what_to_look_for():
-    shown = recorded_run("hacked")._repr_mimebundle_()
-    assert "data-rlviz" in shown["text/html"]
-    assert shown["text/plain"].startswith("A learned reward is hacked. Here a model scores")
+    bundle = recorded_run("hacked")._repr_mimebundle_()
+    assert "data-rlviz" in bundle["text/html"]
+    assert bundle["text/plain"].startswith("A learned reward is hacked. Here a model scores")

@@ -8,11 +8,11 @@ from rlviz.pictures.base import new_figure
 from rlviz.runs.arms import plot_arms
 from rlviz.runs.comparison import plot_comparison
 from rlviz.runs.critic import plot_values
-from rlviz.runs.learning import OF_HACKING, plot_hacking
+from rlviz.runs.learning import HACKING_GRAPHS, plot_hacking
 from rlviz.study import Comparison
 
 
-def of_label(artists):
+def by_label(artists):
     return {artist.get_label(): artist for artist in artists}
 
 
@@ -61,19 +61,19 @@ def compared(count):
 
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_comparison_has_a_graph_for_each_contender_beside_the_first_and_where_all_end(count):
-    made = compared(count)
-    *graphs, ends = plot_comparison(made).axes
-    names = made.contenders
-    assert [list(of_label(ax.lines)) for ax in graphs] == [[names[0], name] for name in names[1:]] or [[names[0]]]
+    comparison = compared(count)
+    *graphs, ends = plot_comparison(comparison).axes
+    names = comparison.contenders
+    assert [list(by_label(ax.lines)) for ax in graphs] == [[names[0], name] for name in names[1:]] or [[names[0]]]
     for ax in graphs:
-        for line, band, name in zip(ax.lines, ax.collections, of_label(ax.lines), strict=True):
+        for line, band, name in zip(ax.lines, ax.collections, by_label(ax.lines), strict=True):
             end = 0.55 + 0.03 * names.index(name)  # of seeds from .05 below to .05 above, the middle three too
             assert (line.get_xdata()[[0, -1]].tolist(), line.get_ydata()[[0, -1]]) == (
                 [0, 20],
                 pytest.approx([0.3, end]),
             )
             assert ends_of(band) == pytest.approx((0.3, end + 0.05))
-    table = made.table()
+    table = comparison.table()
     spans = [line.get_xdata() for line in ends.lines if line.get_linewidth() > 3]
     np.testing.assert_allclose(spans, table[["low", "high"]])
     assert words_of(ends.texts) == [f"{0.55 + 0.03 * index:.3f}" for index in range(count)]
@@ -86,9 +86,9 @@ RIGHT = (["4", "#", "end"], [0.3, 0.7, 0.6], 1.0)
 WRONG = (["#", "end"], [0.3, -0.2], 0.0)
 
 
-def said(ax):
+def drawn(ax):
     """Return the points of the critic's line, of the way from its last value to the score, and of the score."""
-    lines = of_label(ax.get_lines())
+    lines = by_label(ax.get_lines())
     (way,) = (line for line in ax.get_lines() if line.get_linestyle() == ":")
     return [[list(x) for x in line.get_data()] for line in (lines["critic's V"], way, lines["score"])]
 
@@ -96,13 +96,13 @@ def said(ax):
 def test_each_answer_has_its_values_before_its_tokens_and_its_score_after_the_last():
     figure = plot_values({"right": RIGHT, "wrong": WRONG})
     right, wrong = figure.axes
-    assert said(right) == [[[0, 1, 2], [0.3, 0.7, 0.6]], [[2, 3], [0.6, 1.0]], [[3], [1.0]]]
-    assert said(wrong) == [[[0, 1], [0.3, -0.2]], [[1, 2], [-0.2, 0.0]], [[2], [0.0]]]
+    assert drawn(right) == [[[0, 1, 2], [0.3, 0.7, 0.6]], [[2, 3], [0.6, 1.0]], [[3], [1.0]]]
+    assert drawn(wrong) == [[[0, 1], [0.3, -0.2]], [[1, 2], [-0.2, 0.0]], [[2], [0.0]]]
     assert [ax.get_title() for ax in (right, wrong)] == ["right", "wrong"]
     # a token stands between the values before and after it
     assert words_of(right.get_xticklabels()) == ["4", "#", "end"] and list(right.get_xticks()) == [0.5, 1.5, 2.5]
     assert words_of(figure.legends[0].get_texts()) == ["critic's V", "score"]  # once for all, and told apart in grey
-    assert len({of_label(right.get_lines())[name].get_marker() for name in ("critic's V", "score")}) == 2
+    assert len({by_label(right.get_lines())[name].get_marker() for name in ("critic's V", "score")}) == 2
 
 
 # --- is a learned reward hacked? ---
@@ -131,9 +131,9 @@ def history(shift=0.0, accuracies=(0.5, 0.25)):
 FOUR = {name: [history(), history(0.05)] for name in ("no remedy", "a leash, β = 0.5", "fresh labels", "a length cost")}
 
 
-def hacking(runs, **given):
+def hacking(runs, **options):
     """Draw, and return column → axes."""
-    return dict(zip(OF_HACKING, plot_hacking(runs, **given).axes, strict=True))
+    return dict(zip(HACKING_GRAPHS, plot_hacking(runs, **options).axes, strict=True))
 
 
 def lines_of(ax):
@@ -177,7 +177,6 @@ def test_a_single_spike_is_no_signal():
 # --- all of them ---
 
 FIGURES = {
-    "four contenders": lambda: plot_comparison(compared(4)),
     "six contenders": lambda: plot_comparison(compared(6)),
     "a critic": lambda: plot_values({"right": RIGHT, "wrong": WRONG}),
     "hacking": lambda: plot_hacking(FOUR, start_accuracy=0.4, title="Four settings"),
@@ -188,12 +187,8 @@ FIGURES = {
 def test_words_are_large_and_inside(name):
     figure = FIGURES[name]()
     figure.draw_without_rendering()
-    legends = [*figure.legends, *(legend for ax in figure.axes if (legend := ax.get_legend()))]
-    words = [text for legend in legends for text in legend.get_texts()]
-    for ax in figure.axes:
-        words += [*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label]
-        for axis, ends in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-            words += [tick.label1 for tick in axis.get_major_ticks() if min(ends) <= tick.get_loc() <= max(ends)]
+    words = [text for legend in figure.legends for text in legend.get_texts()]
+    words += [text for ax in figure.axes for text in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]
     inside = figure.bbox
     for text in (text for text in words if text.get_text()):
         box = text.get_window_extent()

@@ -13,7 +13,7 @@ from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import unclipped
 from rlviz.pieces.words import explained
 from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
-from rlviz.runs.formula import decimals_for, filled, gradient_in_words, shown
+from rlviz.runs.formula import decimals_for, describe_gradient, fill_template, format_number
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
 from rlviz.training.records import first_informative_group, loss_and_pushes
@@ -58,8 +58,8 @@ def test_the_slope_is_that_of_j_less_that_of_the_kl(grpo):
     """Of a token whose gradient is not cut, ratio · A; of β · k3 (k3 = e^d − d − 1, d = log π_ref − log π), β · (1 − e^d)."""
     compared = 0
     for group in grpo.groups:
-        for response, told in zip(group.responses, token_terms(GRPO, grpo, group), strict=True):
-            for token, terms in zip(response.tokens, told, strict=True):
+        for response, row in zip(group.responses, token_terms(GRPO, grpo, group), strict=True):
+            for token, terms in zip(response.tokens, row, strict=True):
                 if "slope_kl" not in terms.numbers:
                     assert token.clipped or not token.push or not token.advantage
                     continue
@@ -123,22 +123,22 @@ def alone(algorithm, record, ratio, **more):
     return token_terms(algorithm, replace(record, groups=(group,)), group)[0][0]
 
 
-def of_surrogate(text, call=lambda ratio, advantages, lower, upper: torch.tanh(ratio) * advantages):
-    def own(ratio, advantages, lower, upper):
+def with_surrogate(text, call=lambda ratio, advantages, lower, upper: torch.tanh(ratio) * advantages):
+    def mine(ratio, advantages, lower, upper):
         return call(ratio, advantages, lower, upper)
 
-    return replace(NO_KL, surrogate=own if text is None else explained(formula=text)(own))
+    return replace(NO_KL, surrogate=mine if text is None else explained(formula=text)(mine))
 
 
 LEAKY = "min(ratio, upper) · advantages + 0.1 · (ratio − 1)"
-LEAKS = of_surrogate(
+LEAKS = with_surrogate(
     LEAKY, lambda ratio, advantages, lower, upper: ratio.minimum(upper) * advantages + 0.1 * (ratio - 1)
 )
 # ref .325 against new .65: x = log ½ = −.693, k3 = ½ + .693 − 1 = .193, · .04 = .00773
 K3 = {"ref_prob": 0.325, "objective": 0.6 - 0.04 * (0.5 + math.log(2) - 1)}
 # PPO-Penalty's: r − 1 − log r of 1.3 = .0376, · .01
 TO_OLD = {"lower": 0.0, "upper": None, "objective": 0.65 - 0.01 * (0.3 - math.log(1.3))}
-TANH, IN_NAMES = math.tanh(1.3) * 0.5, "[own](ratio 1.300, advantages 0.500, lower 0.800, upper 1.200)"
+TANH, IN_NAMES = math.tanh(1.3) * 0.5, "[mine](ratio 1.300, advantages 0.500, lower 0.800, upper 1.200)"
 # what trained a token of ratio 1.3 and A = .5, its record, a number of it, the lines of that number, and the number
 LINES = (  # 1.3 · .5 = .65, clip(1.3, .8, 1.2) · .5 = .6, and the lesser of the two is .6
     (NO_KL, {}, "J", "min(ratio · advantages, clip(ratio, lower, upper) · advantages) | "
@@ -151,7 +151,7 @@ LINES = (  # 1.3 · .5 = .65, clip(1.3, .8, 1.2) · .5 = .6, and the lesser of t
     (replace(LEAKS, bounds=no_bounds), {"lower": 0.0, "objective": 0.63}, "upper", "[no_bounds](old_logp −0.693)", "1.200"),
     (LEAKS, {"objective": 0.63}, "J", f"{LEAKY} | min(1.300, 1.200) · 0.500 + 0.1 · (1.300 − 1)", "0.630"),  # .6 + .03
     # without a formula, with one that lies, that cannot be worked out, with a name or a function that nobody knows
-    *((of_surrogate(text), {"objective": TANH}, "J", IN_NAMES, "0.431")
+    *((with_surrogate(text), {"objective": TANH}, "J", IN_NAMES, "0.431")
       for text in (None, "ratio · advantages", "advantages / (lower − lower)", "ratio · slope", "softplus(ratio)")),
 )  # fmt: skip
 
@@ -177,7 +177,7 @@ WORDS = (  # algorithm, ratio, the token's record, what is said of it
 
 @pytest.mark.parametrize(("algorithm", "ratio", "more", "words"), WORDS)
 def test_what_the_loss_does_in_words(algorithm, ratio, more, words):
-    assert filled(*gradient_in_words(algorithm, token(ratio, **{"advantage": 0.5, **more}))) == words
+    assert fill_template(*describe_gradient(algorithm, token(ratio, **{"advantage": 0.5, **more}))) == words
 
 
 def test_a_probability_that_vanished_is_no_error(grpo):
@@ -194,20 +194,29 @@ def worked_out(text):
     return eval(python, {"__builtins__": {}}, functions)
 
 
-TRAINABLE = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")]
+# one of each objective: the lines of a token depend on these pieces alone
+TRAINABLE = {
+    tuple(map(repr, (a.ratio, a.bounds, a.surrogate, a.kl))): a
+    for a in reversed(ALGORITHMS)
+    if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")
+}.values()
 
 
 @pytest.mark.parametrize(
     "algorithm", [*TRAINABLE, replace(GRPO, kl=KLToOld(0.5)), replace(NO_KL, bounds=no_bounds)], ids=lambda a: a.name
 )
 def test_the_numbers_in_every_line_give_the_recorded_value(algorithm):
-    record, counted = trained(algorithm)[-1], 0
+    record, counted = trained(algorithm, replace(SETTINGS, steps=1, num_prompts=2, details_every=1))[-1], 0
     for group in record.groups:
         for one, row in zip(group.responses, token_terms(algorithm, record, group), strict=True):
             for recorded, terms in zip(one.tokens, row, strict=True):
                 if not recorded.weight:
                     continue
                 penalty = worked_out(terms.numbers["KL"]) if algorithm.kl else 0.0
+                if "log_ratios" in terms.numbers:  # of a sequence
+                    logs = [worked_out(log) for log in terms.numbers["log_ratios"].split(", ")]
+                    assert sum(logs) / len(logs) == pytest.approx(math.log(recorded.ratio), abs=1e-3)
+                    assert len(logs) == one.length and "exp(mean_log_ratio)" in terms.text("ratio")
                 size = max(1.0, recorded.ratio, abs(recorded.advantage))
                 first, *lines = terms.text("J").split("\n")
                 assert lines and first.startswith(("= min(", "= max(min("))
@@ -220,7 +229,7 @@ def test_the_numbers_in_every_line_give_the_recorded_value(algorithm):
 
 
 def test_numbers_as_one_reads_them():
-    assert [shown(x) for x in (1.31, -0.5, 0.03125, -2e-5, 0.0, 10.0, math.inf, -1.0)] == [
+    assert [format_number(x) for x in (1.31, -0.5, 0.03125, -2e-5, 0.0, 10.0, math.inf, -1.0)] == [
         "1.310", "−0.500", "0.0312", "−2e−05", "0", "10", "∞", "−1",
     ]  # fmt: skip
     narrow = replace(token(1.00042), lower=0.9997, upper=1.0004)
@@ -228,19 +237,8 @@ def test_numbers_as_one_reads_them():
     assert decimals_for(token(1.3)) == decimals_for(replace(token(1.3), upper=None)) == 3
 
 
-def test_a_sequence_ratio_is_the_mean_of_logs():
-    record = trained(GSPO)[-1]
-    for group in record.groups:
-        for one, row in zip(group.responses, token_terms(GSPO, record, group), strict=True):
-            for terms in row:
-                logs = [float(x.replace("−", "-")) for x in terms.numbers["log_ratios"].split(", ")]
-                assert len(logs) == one.length
-                assert sum(logs) / len(logs) == pytest.approx(math.log(one.tokens[0].ratio), abs=1e-3)
-                assert terms.text("ratio").startswith("= exp(mean_log_ratio)")
-
-
 def test_other_algorithms_by_hand(by_hand):
-    rows = {row.algorithm.name: row for row in Counterfactuals(NO_KL, ALGORITHMS).of(by_hand)}
+    rows = {row.algorithm.name: row for row in Counterfactuals(NO_KL, ALGORITHMS).evaluate(by_hand)}
     a = math.sqrt(0.5)
     # one group of 2 responses: weights 1/(2·2), 1/(2·3); clipped: 1.3 with A > 0, .7 with A < 0
     expected = torch.tensor([[[1.1 * a / 4, 0, 0], [-0.9 * a / 6, -a / 6, 0]]]).double()
@@ -262,7 +260,9 @@ def test_other_algorithms_by_hand(by_hand):
     assert rows["PPO"].needs == ("its A needs probabilities under a reference; here the run's A",)
     assert rows["DPO"].pushes is None and "pairs of a chosen and a rejected response" in rows["DPO"].needs[0]
     # first visit: DCPO's std is the population's, ½: A = ±1
-    first = {row.algorithm.name: row for row in Counterfactuals(NO_KL, [DCPO]).of(by_hand, first_visit=True)}["DCPO"]
+    first = {row.algorithm.name: row for row in Counterfactuals(NO_KL, [DCPO]).evaluate(by_hand, first_visit=True)}[
+        "DCPO"
+    ]
     assert first.needs == () and float(first.advantages[0, 0, 0]) == pytest.approx(1.0)
 
 
@@ -286,7 +286,7 @@ def test_rewards_are_shaped_once_by_the_other_algorithm_and_never_again(rewards,
         response(reward, *[token(1.0)] * length, correct=right)
         for reward, length, right in zip(rewards, lengths, (True, False), strict=True)
     ]
-    _, row = Counterfactuals(run, [other]).of(GroupRecord("3+4=", "7", tuple(answers)))
+    _, row = Counterfactuals(run, [other]).evaluate(GroupRecord("3+4=", "7", tuple(answers)))
     assert [float(x) for x in row.advantages[0, :, 0]] == pytest.approx([advantage, -advantage])
     assert bool(row.needs) == (rewards == (0.7, 0.1))
 
@@ -295,20 +295,20 @@ def test_rewards_are_shaped_once_by_the_other_algorithm_and_never_again(rewards,
 def test_the_run_s_own_row_is_the_record_but_for_the_weight_of_a_rollout(algorithm):
     settings = replace(SETTINGS, num_prompts=1, details_groups=1, group_size=4 if algorithm is not PPO else 2)
     (group,) = trained(algorithm, settings)[-1].groups
-    own = Counterfactuals(algorithm, []).of(group)[0]
-    assert own.algorithm is algorithm and own.needs == ()
+    row = Counterfactuals(algorithm, []).evaluate(group)[0]
+    assert row.algorithm is algorithm and row.needs == ()
     for r, one in enumerate(group.responses):
         for t, recorded in enumerate(one.tokens):
-            assert float(own.pushes[0, r, t]) == pytest.approx(recorded.push, rel=1e-4, abs=1e-7)
-            assert float(own.weights[0, r, t]) == pytest.approx(recorded.weight, rel=1e-5)
-            assert bool(own.output.clipped[0, r, t] & (own.weights[0, r, t] > 0)) == recorded.clipped
+            assert float(row.pushes[0, r, t]) == pytest.approx(recorded.push, rel=1e-4, abs=1e-7)
+            assert float(row.weights[0, r, t]) == pytest.approx(recorded.weight, rel=1e-5)
+            assert bool(row.output.clipped[0, r, t] & (row.weights[0, r, t] > 0)) == recorded.clipped
 
 
 def test_a_row_is_that_algorithm_s_own_loss(grpo):
     """Against `pushes` on a batch that is put together here."""
     group = next(g for g in grpo.groups if len({r.reward for r in g.responses}) > 1)
-    x = RecordedGroup.of(group)
-    for row in Counterfactuals(GRPO, ALGORITHMS).of(group, first_visit=True):
+    x = RecordedGroup.from_record(group)
+    for row in Counterfactuals(GRPO, ALGORITHMS).evaluate(group, first_visit=True):
         other = row.algorithm
         if not isinstance(other, GroupPolicyGradient) or other.shape is not None:
             continue
@@ -320,9 +320,9 @@ def test_a_row_is_that_algorithm_s_own_loss(grpo):
 
 def test_what_a_tool_wrote_stays_out_of_a_group_that_no_loss_saw():
     """A group that was not selected has no weights, by which its tokens could be told from those that a tool wrote."""
-    own, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
-    group = GroupRecord("3+4=", "7", (response(1.0, own, read, own), response(0.0, own)))
-    assert RecordedGroup.of(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
+    written, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
+    group = GroupRecord("3+4=", "7", (response(1.0, written, read, written), response(0.0, written)))
+    assert RecordedGroup.from_record(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
 
 
 def test_numbers_differ_by_their_own_size():
@@ -334,8 +334,8 @@ def test_numbers_differ_by_their_own_size():
 def test_a_response_that_left_the_loss_stays_out_of_it():
     """As with min_old_prob: its tokens have no weight where the group's others have one."""
     group = GroupRecord("3+4=", "7", (response(1.0, token(1.0), token(1.0)), response(0.0, token(1.0, weight=0.0))))
-    assert RecordedGroup.of(group).mask.tolist() == [[[True, True], [False, False]]]
-    pushes = Counterfactuals(NO_KL, []).of(group)[0].pushes
+    assert RecordedGroup.from_record(group).mask.tolist() == [[[True, True], [False, False]]]
+    pushes = Counterfactuals(NO_KL, []).evaluate(group)[0].pushes
     assert pushes[0, 0].all() and not pushes[0, 1].any()
 
 
@@ -344,13 +344,13 @@ def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():
     algorithm, chosen = KL_COV.with_parameters(share=0.3), 0
     (record,) = trained(algorithm, replace(SETTINGS, steps=1, details_every=1))
     for group in record.groups:
-        row = Counterfactuals(algorithm, []).of(group)[0]
+        row = Counterfactuals(algorithm, []).evaluate(group)[0]
         for response, pushed, weights in zip(group.responses, row.pushes[0], row.weights[0], strict=True):
             for token, push in zip(response.tokens, pushed / weights, strict=False):
                 assert float(push) == pytest.approx(token.push / token.weight, rel=1e-3, abs=1e-4)
                 chosen += bool(token.chosen)
     assert chosen
-    (beside,) = (row for row in Counterfactuals(NO_KL, [algorithm]).of(group) if row.algorithm == algorithm)
+    (beside,) = (row for row in Counterfactuals(NO_KL, [algorithm]).evaluate(group) if row.algorithm == algorithm)
     assert any("chooses among the tokens of the whole update" in need for need in beside.needs)
 
 

@@ -26,17 +26,17 @@ SHORT = replace(TINY, steps=2, lr_warmup_steps=0)
 @pytest.fixture
 def notebook(monkeypatch):
     """A shell with a kernel, and what its cells display."""
-    shell, shown = SimpleNamespace(kernel=object(), execution_count=1), []
+    shell, displayed = SimpleNamespace(kernel=object(), execution_count=1), []
 
     def display(picture, display_id):
-        shown.append(picture)
+        displayed.append(picture)
         picture.saved = []
         return SimpleNamespace(update=lambda now: picture.saved.append((now.caption, now.png)))
 
     monkeypatch.setattr(module, "get_ipython", lambda: shell)
     monkeypatch.setattr(module, "display", display)
     monkeypatch.setattr(module, "REDRAW_SECONDS", 0.0)
-    return shell, shown
+    return shell, displayed
 
 
 def rewards(records):
@@ -44,43 +44,43 @@ def rewards(records):
 
 
 def test_the_runs_of_a_cell_share_a_picture(notebook, monkeypatch):
-    shell, shown = notebook
+    shell, displayed = notebook
     first = rewards(watch(train("chain", "grpo", TINY), name="one", of=3))
-    (picture,) = shown
+    (picture,) = displayed
     assert picture.caption.startswith("Run 1 of 3 (one), step 3 of 3, about ")
     second = rewards(watch(train("chain", "dapo", TINY), of=3))
-    assert shown == [picture] and [picture.data[f"r{number}_reward"] for number in (0, 1)] == [first, second]
+    assert displayed == [picture] and [picture.data[f"r{number}_reward"] for number in (0, 1)] == [first, second]
     shell.execution_count = 2
     list(watch(train("chain", "grpo", TINY)))
-    assert len(shown) == 2 and " left" not in shown[1].caption
+    assert len(displayed) == 2 and " left" not in displayed[1].caption
     monkeypatch.setattr(module, "get_ipython", lambda: None)  # in a script: the same records, and no picture
-    assert rewards(watch(train("chain", "grpo", TINY))) == first and len(shown) == 2
+    assert rewards(watch(train("chain", "grpo", TINY))) == first and len(displayed) == 2
 
 
 def test_the_time_left_counts_the_runs_to_come(notebook, monkeypatch):
-    _, shown = notebook
+    _, displayed = notebook
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     for record in watch(train("chain", "grpo", TINY), of=2):
         now[0] += 10
-        picture = shown[0]
+        picture = displayed[0]
         if record.step == 2:  # 20 s for 2 steps: 10 s a step, and 4 to go
             assert picture.seconds_left == pytest.approx(40.0)
 
 
 def test_a_run_that_is_left_early_ends(notebook):
-    _, shown = notebook
+    _, displayed = notebook
     records = watch(train("chain", "grpo", TINY))
     next(records)
     records.close()
-    assert len(shown[0].seeds[0]) == 1 and shown[0].data["steps"] == 3  # the axes hold the run that was planned
-    assert shown[0].saved  # nothing comes that would be waited for
+    assert len(displayed[0].seeds[0]) == 1 and displayed[0].data["steps"] == 3  # the axes hold the run that was planned
+    assert displayed[0].saved  # nothing comes that would be waited for
 
 
 def test_runs_of_one_name_are_seeds_of_one_thing(notebook):
-    _, shown = notebook
+    _, displayed = notebook
     runs = [rewards(watch(train("chain", "grpo", replace(TINY, seed=seed)), name="a", of=3)) for seed in (0, 1)]
-    (picture,) = shown
+    (picture,) = displayed
     np.testing.assert_allclose(picture.data["r0_reward"], np.mean(runs, 0))
     seeds = np.array(picture.data["r0_reward_each"], float)
     np.testing.assert_array_equal(seeds[np.isfinite(seeds)], np.concatenate(runs))
@@ -94,9 +94,9 @@ def test_runs_of_one_name_are_seeds_of_one_thing(notebook):
 
 
 def test_runs_on_pairs_are_handed_on(notebook):
-    _, shown = notebook
+    _, displayed = notebook
     records = list(watch(train("chain", DPO, PairSettings(steps=2, num_pairs=8, batch_size=4))))
-    assert len(records) == 2 and not shown
+    assert len(records) == 2 and not displayed
 
 
 def test_each_seed_trains_the_same_start_as_train_would():

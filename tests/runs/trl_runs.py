@@ -99,15 +99,15 @@ def rewards_of(task: Any) -> dict[str, Callable[..., list[float]]]:
         return [-0.5 for _ in completions]
 
     def boxed(completions: list[str], **_: Any) -> list[float]:
-        return [float(r"\boxed{" in each) for each in completions]
+        return [float(r"\boxed{" in text) for text in completions]
 
     def short(completions: list[str], **_: Any) -> list[float]:
-        return [1 - len(each) / 24 for each in completions]
+        return [1 - len(text) / 24 for text in completions]
 
     def long(completions: list[str], **_: Any) -> list[float]:
-        return [len(each) / 24 for each in completions]
+        return [len(text) / 24 for text in completions]
 
-    return {each.__name__: each for each in (right, always_one, always_half, boxed, short, long)}
+    return {reward.__name__: reward for reward in (right, always_one, always_half, boxed, short, long)}
 
 
 def move_reference(trainer: Any) -> None:
@@ -144,7 +144,7 @@ def log_of(plan: Plan) -> list[dict[str, Any]]:
     from small_models.tasks import TASKS
 
     logging.disable(logging.WARNING)
-    task = next(each for each in TASKS if each.name == plan.task)
+    task = next(task for task in TASKS if task.name == plan.task)
     policy = load_policy(plan.policy or plan.task, device="cpu")
     common = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "save_strategy": "no", "bf16": False}
     with tempfile.TemporaryDirectory() as folder:
@@ -197,8 +197,8 @@ def main() -> None:
     for name in sys.argv[1:] or PLANS:
         print(name, flush=True)
         log = log_of(PLANS[name])
-        kept = (read() if FILE.exists() else {}) | {name: log}
-        text = json.dumps({one: kept[one] for one in PLANS if one in kept}, separators=(",", ":"))
+        logs = (read() if FILE.exists() else {}) | {name: log}
+        text = json.dumps({plan: logs[plan] for plan in PLANS if plan in logs}, separators=(",", ":"))
         with whole_file(FILE) as temporary:
             temporary.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 

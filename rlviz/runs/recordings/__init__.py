@@ -19,7 +19,6 @@ from rlviz.pictures.arguments import call_name
 from rlviz.runs.inspector import inspect_run
 from rlviz.settings import PairSettings, Settings, TrainSettings
 from rlviz.training import find_task, learn_reward, load_policy, train
-from rlviz.training.files import whole_file
 from small_models.checks import checked, short_repr
 from small_models.policies import Policy
 
@@ -53,9 +52,9 @@ class Recording:
         """The Python that trains it, but for what it records."""
         kind = type(self.settings)
         changed = [
-            f"{one.name}={value!r}"
-            for one in fields(kind)
-            if (value := getattr(self.settings, one.name)) != one.default and one.name not in WATCHED
+            f"{field.name}={value!r}"
+            for field in fields(kind)
+            if (value := getattr(self.settings, field.name)) != field.default and field.name not in WATCHED
         ]
         first = "learned = learn_reward(load_policy('chain'), find_task('chain'), steps=60)\n" if self.judge else ""
         scored = ", reward_model=learned.model, pairs=learned.pairs" if self.judge else ""
@@ -113,23 +112,15 @@ def record(recording: Recording) -> bytes:
     policy = load_policy(recording.task)
     judge = recording.judge(policy) if recording.judge else {}
     records = list(train(policy, find_task(recording.task), recording.algorithm, recording.settings, **judge))
-    seen = inspect_run(records, algorithm=recording.algorithm)
-    seen.open_at(next((record.step for record in records if record.has_tokens), 1))
-    return base64.b64decode(seen.packed())
+    inspector = inspect_run(records, algorithm=recording.algorithm)
+    inspector.open_at(next((record.step for record in records if record.has_tokens), 1))
+    return base64.b64decode(inspector.packed())
 
 
 def packed(name: str) -> str:
     """Return a recording as `frozenInspector` of inspector.js takes it, packed. Raises KeyError for an unknown name."""
     RECORDINGS[name]
     return base64.b64encode((HERE / f"{name}.json.gz").read_bytes()).decode()
-
-
-def write(name: str, folder: Path) -> Path:
-    """Train a recorded run, and write it into a folder."""
-    path = folder / f"{name}.json.gz"
-    with whole_file(path) as temporary:
-        temporary.write_bytes(record(RECORDINGS[name]))
-    return path
 
 
 @dataclass(frozen=True)
