@@ -85,7 +85,7 @@ def grade(
     with stops_interrupt() as stopped:
         for one, before in grades(folder, lessons or course_source(), out, limit=limit, memory=memory):
             error, taken = f" ({one.error})" if one.error else "", "; graded by an earlier call" if before else ""
-            passed = f"{len(one.passed)} of {one.asked} checks passed"
+            passed = f"{len(one.passed)} of {one.exercises} checks passed"
             say(f"{one.student} {one.lesson}: {passed}{error}{taken}")
     if stopped:
         say(f"Stopped. The grades up to here are in {out}; the same command goes on.")

@@ -14,15 +14,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-
-from tests.browser.cells import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request, ViewportSize
@@ -191,12 +189,12 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
     """Return what opens a new notebook with these cells, and runs them."""
     notebooks: list[Notebook] = []
 
-    def run(name: str, *cells: str, answers: Sequence[str] = ()) -> Notebook:
+    def run(name: str, *cells: str) -> Notebook:
         write_notebook(lab.folder / f"{name}.ipynb", list(cells))
         # a workspace of its own: JupyterLab opens the notebooks of the last visit to one again, in front of this
         place = f"lab/workspaces/{name}/tree/{name}.ipynb"
         notebooks.append(open_page(f"http://127.0.0.1:{lab.port}/{place}?token={lab.token}"))
-        run_all(notebooks[-1].page, cells=len(cells), answers=answers)
+        run_all(notebooks[-1].page, cells=len(cells))
         return notebooks[-1]
 
     yield run
@@ -235,17 +233,12 @@ def write_notebook(path: Path, sources: list[str]) -> None:
     path.write_text(json.dumps(written), encoding="utf-8")
 
 
-def run_all(page: Page, *, cells: int, answers: Sequence[str] = ()) -> None:
-    """Choose Run > Run All Cells, type what cells ask for, and wait until the last has its number; a failure ends the wait."""
+def run_all(page: Page, *, cells: int) -> None:
+    """Choose Run > Run All Cells, and wait until the last has its number; a failure ends the wait."""
     # Before the kernel is idle, JupyterLab answers with a dialog that asks which kernel to use.
     page.get_by_text("| Idle").first.wait_for(timeout=START_SECONDS * 1000)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    asked = page.locator(".jp-Stdin-input")
-    for answer in answers:  # the field of the question before goes only when the next one is there
-        wait_until(page, lambda: asked.evaluate_all("fields => fields.length === 1 && !fields[0].value"), "a question")
-        asked.fill(answer)
-        asked.press("Enter")
     last = page.locator(".jp-InputPrompt", has_text=f"[{cells}]:")
     failure = page.locator(".jp-OutputArea-output", has_text="Traceback (most recent call last)")
     last.or_(failure).first.wait_for(state="attached", timeout=RUN_ALL_SECONDS * 1000)

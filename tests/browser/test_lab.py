@@ -28,13 +28,10 @@ if TYPE_CHECKING:
 MARK = "<img src=x onerror=\"document.title='PWNED'\"> $\\href{javascript:1}{x^2}$ \\(y^2\\)"
 CELLS = (
     """%matplotlib inline
-import os
 from dataclasses import replace
 import ipywidgets
 from rlviz import *
 from rlviz.lessons import Predictions
-
-os.environ["RLVIZ_ASK"] = "1"  # this test is somebody who answers
 
 def halved(old_logp):
     width = 0.4 if float(old_logp.exp().mean()) < 0.5 else 0.1
@@ -42,7 +39,8 @@ def halved(old_logp):
 
 mine = replace(GRPO, name="<b>Mine</b>", bounds=halved)
 predict = Predictions("typed", dead="Share of dead groups?", faster=("Which is faster?", "steps", "outcome"))""",
-    'predict("dead")\npredict("faster")\npredict.result("dead", 0.25)\npredict.result("faster", "steps")',
+    'predict.take("dead", "50 %"), predict.take("faster", "2")\n'
+    'predict.result("dead", 0.25)\npredict.result("faster", "steps")',
     "predict.table()",
     "explore_clip()",
     "explore_clip(mine)",
@@ -52,7 +50,6 @@ predict = Predictions("typed", dead="Share of dead groups?", faster=("Which is f
     'ipywidgets.HTMLMath("typeset: $x^2$")',  # what Jupyter does with a formula
     'train_in_page(replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: ratio * advantages))',
 )
-ANSWERS = ("a half", "50 %", "2")  # what is no answer is asked for again
 PRESSES = 5
 SMALL = {
     "width": 1366,
@@ -91,7 +88,7 @@ def notebook(lab: Lab, run_in_lab: Callable[..., Notebook]) -> Notebook:
     for name in ("run", "hostile"):
         list(train("chain", GRPO, settings, out=lab.folder / name))
     hurt(lab.folder / "hostile")
-    return run_in_lab("everything", *CELLS, answers=ANSWERS)
+    return run_in_lab("everything", *CELLS)
 
 
 @pytest.fixture
@@ -194,7 +191,7 @@ def test_a_transformer_trains_in_a_cell_s_output_by_a_rule_of_one_s_own(page: Pa
     cell.get_by_role("button", name="Pause").click()
 
 
-def test_a_prediction_is_typed_kept_and_shown_beside_the_result(lab: Lab, page: Page) -> None:
+def test_a_prediction_is_saved_and_shown_beside_the_result(lab: Lab, page: Page) -> None:
     kept = json.loads((lab.folder / "predictions" / "typed.json").read_text(encoding="utf-8"))["predictions"]
     told = {name: (each["guess"], each["result"]) for name, each in kept.items()}
     assert told == {"dead": (0.5, 0.25), "faster": ("outcome", "steps")}
@@ -202,7 +199,6 @@ def test_a_prediction_is_typed_kept_and_shown_beside_the_result(lab: Lab, page: 
     outputs = page.locator(".jp-OutputArea")
     beside = "Share of dead groups? you said 0.5; the run says 0.25."
     wait_until(page, lambda: beside in " ".join(outputs.all_text_contents()), beside)
-    assert "a half is not a number, such as 0.5" in " ".join(outputs.all_text_contents())
     row = page.locator("table tr", has_text="Share of dead groups?").locator("td")
     assert row.all_text_contents() == ["Share of dead groups?", "0.5", "0.25"]
 

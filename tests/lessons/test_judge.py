@@ -25,14 +25,14 @@ def doubled_above(ratio, A, lower, upper):
     return torch.where((ratio == 1.1) & (A < 0), 2 * right, right)
 
 
-def of_no_root(q, eps_low, eps_high, max_ratio):
+def without_root(q, eps_low, eps_high, max_ratio):
     return 0.5 + 0.5 * (1 - 4 * eps_low / q).sqrt(), 2 * LIMITS(q, eps_low, eps_high, max_ratio)[1]
 
 
 def gspo_token(logp, old_logp, mask):
     """s on each token, whose gradients add up to s's own: 3 · s/3 each, and s each."""
-    own = torch.where(mask, logp - logp.detach(), 0.0).exp()
-    return ANSWERS["sequence_importance_ratio"][0](logp, old_logp, mask).detach() * own
+    share = torch.where(mask, logp - logp.detach(), 0.0).exp()
+    return ANSWERS["sequence_importance_ratio"][0](logp, old_logp, mask).detach() * share
 
 
 Q = "q 0.9, eps_low 0.16, eps_high 0.2, max_ratio 10"
@@ -50,8 +50,8 @@ UNKNOWN = {  # check → students' functions, and what is said
             lambda x, *_: x.mean(),
             "your result has shape []; it has to be [10]. One value for each token: do not average",
         ),
-        (lambda *given: -pessimistic(*given), SIGN),
-        (lambda r, *given: pessimistic(r.detach(), *given), "the values are right, but the gradient by ratio is not"),
+        (lambda *inputs: -pessimistic(*inputs), SIGN),
+        (lambda r, *inputs: pessimistic(r.detach(), *inputs), "the values are right, but the gradient by ratio is not"),
         (
             lambda r, A, low, high: r.clamp_(low, high) * A,
             f"{BROKE} (RuntimeError): you change a tensor in place whose gradient is asked for",
@@ -85,29 +85,29 @@ UNKNOWN = {  # check → students' functions, and what is said
             lambda logp, ref: 3 * k3(logp, ref),
             "at [0] for logp -0.693, ref_logp -1.39: expected 0.1931, got 0.5794.",
         ),
-        (lambda *given: 0.5, "your function returns a float: return a torch tensor."),
+        (lambda *inputs: 0.5, "your function returns a float: return a torch tensor."),
     ],
     check.gae_advantages: [
         (  # the response of one token: 2 − 1.5
-            lambda *given: torch.where(given[0] == 2, 7.0, GAE(*given)),
+            lambda *inputs: torch.where(inputs[0] == 2, 7.0, GAE(*inputs)),
             "at [0, 2, 0] for lengths [[4, 2, 1]], rewards 2, values 1.5, mask 1, gamma 0.9, lam 0.5: expected 0.5, got 7.",
         ),
     ],
     check.dynamic_bounds: [
         # ½ + ½ √(1 + .8/.9) = 1.187; ½ + ½ √(1 − .64/.9) = .7687
         (
-            lambda *given: (LIMITS(*given)[0], 2 * LIMITS(*given)[1]),
+            lambda *inputs: (LIMITS(*inputs)[0], 2 * LIMITS(*inputs)[1]),
             f"upper limit, at [0] for {Q}: expected 1.187, got 2.374.",
         ),
         (
-            of_no_root,
+            without_root,
             f"lower limit, at [1] for {Q.replace('0.9', '0.01')}: expected 0.5, got nan: no number, as the root of a",
         ),
-        (lambda *given: None, NONE),
+        (lambda *inputs: None, NONE),
         (lambda q, *_: torch.stack([q, q]), TWO),
-        (lambda q, *given: (q, q[:2]), "your upper limit has shape [2]; it has to be [6], as q."),
+        (lambda q, *inputs: (q, q[:2]), "your upper limit has shape [2]; it has to be [6], as q."),
         # a number stands for every token
-        (lambda q, *given: LIMITS(double(1.0), *given), "the old probability is missing"),
+        (lambda q, *inputs: LIMITS(double(1.0), *inputs), "the old probability is missing"),
     ],
     check.reward_model_loss: [
         (lambda c, r: 3 * PAIR(c, r), "for chosen [1.2, -0.3, 0.5, 2], rejected [0.2, 0.6, -1.5, 2.5]"),
@@ -138,8 +138,8 @@ def test_what_nobody_foresaw_is_told_in_a_sentence(checks, student, says):
 def test_a_known_slip_is_named_with_its_gradient_and_without_which_is_told(weigh):
     verdict = check.entropy(lambda x: -(weigh(x.exp()) * x.exp().log2()).sum(-1))
     assert (verdict.passed, verdict.mistake) == (False, "entropy in bits")
-    told = "And its gradient is not even that of these values" in verdict.says
-    assert told is (weigh is torch.Tensor.detach)
+    words = "And its gradient is not even that of these values" in verdict.says
+    assert words is (weigh is torch.Tensor.detach)
 
 
 @pytest.mark.parametrize("log_one_plus", [torch.log1p, lambda x: torch.log(1 + x)], ids=["log1p", "log of 1 +"])
@@ -164,8 +164,8 @@ def test_an_input_that_is_overwritten_is_told():
         return rewards / (rewards.std(1, keepdim=True) + 1e-6)
 
     verdict = check.group_advantage(overwrites)
-    told = " But it overwrites its input rewards, which the caller still needs: work on a copy, rewards.clone()."
-    assert verdict.passed and verdict.says.endswith(told)
+    words = " But it overwrites its input rewards, which the caller still needs: work on a copy, rewards.clone()."
+    assert verdict.passed and verdict.says.endswith(words)
     assert "overwrites" not in check.group_advantage(lambda rewards: overwrites(rewards.clone())).says
 
 
@@ -195,7 +195,7 @@ def test_a_verdict_in_a_notebook_escapes_what_it_says():
     def breaks(rewards):
         raise ValueError("<script>a & b</script>")
 
-    shown = check.group_advantage(breaks)._repr_html_()
-    assert "&lt;script&gt;a &amp; b&lt;/script&gt;" in shown and "<script>" not in shown
-    assert "<b>Not yet:</b>" in shown
+    html = check.group_advantage(breaks)._repr_html_()
+    assert "&lt;script&gt;a &amp; b&lt;/script&gt;" in html and "<script>" not in html
+    assert "<b>Not yet:</b>" in html
     assert "<b>Right:</b>" in check.group_advantage(ANSWERS["group_advantage"][0])._repr_html_()

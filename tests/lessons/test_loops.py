@@ -42,13 +42,13 @@ return curve
 """
 
 
-def made(arguments, body, *changes):
+def make_loop(arguments, body, *changes):
     """Return the loop with these (old, new) changes."""
     for old, new in changes:
         assert old in body, old
         body = body.replace(old, new)
     at_hand = (torch, random, sample, token_logp, response_logits, evaluate)
-    names = {each.__name__: each for each in at_hand}
+    names = {function.__name__: function for function in at_hand}
     exec(f"def loop({arguments}):\n{textwrap.indent(body, '    ')}", names)
     return names["loop"]
 
@@ -62,7 +62,7 @@ MEASURES = ("    J.backward()", "    evaluate(policy, task, num_prompts=20)\n   
 
 @pytest.mark.parametrize("changes", [(), (MEASURES,)], ids=["as it is", "measures on the way"])
 def test_a_right_training_passes_and_leaves_the_shipped_start_as_it_was(changes):
-    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
+    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
     before, after = (float(number) for number in re.findall(r"0\.\d+", verdict.says))
     assert verdict.passed and after > before + 0.2, verdict
     assert all(torch.equal(value, START[name]) for name, value in load_policy("chain").model.state_dict().items())
@@ -99,7 +99,7 @@ def two_steps(monkeypatch):
 )  # fmt: skip
 @pytest.mark.usefixtures("two_steps")
 def test_what_goes_wrong_in_a_training_is_named(changes, says):
-    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
+    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
     assert not verdict.passed and says in verdict.says, verdict
 
 
@@ -116,13 +116,13 @@ def test_the_library_s_own_training_is_no_answer():
     ],
 )
 def test_a_training_that_does_not_learn_is_told(change, says):
-    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, change))
+    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, change))
     assert not verdict.passed and says in verdict.says, verdict
 
 
 @pytest.mark.parametrize("changes", [(), (("return curve", "return torch.tensor(curve)"),)], ids=["list", "tensor"])
 def test_a_right_loop_on_a_table_passes(changes):
-    verdict = check.table_loop(made("success, steps, seed", TABLE_LOOP, *changes))
+    verdict = check.table_loop(make_loop("success, steps, seed", TABLE_LOOP, *changes))
     assert verdict.passed and verdict.says.startswith("accuracy 0.45 before, 0.8"), verdict
 
 
@@ -142,10 +142,12 @@ def test_a_right_loop_on_a_table_passes(changes):
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip
 def test_what_goes_wrong_in_a_loop_on_a_table_is_named(changes, says):
-    verdict = check.table_loop(made("success, steps, seed", TABLE_LOOP, *changes))
+    verdict = check.table_loop(make_loop("success, steps, seed", TABLE_LOOP, *changes))
     assert not verdict.passed and says in verdict.says, verdict
 
 
 def test_mean_rewards_are_told_from_accuracies():
-    rewards = made("success, steps, seed", "return [((seed * 7 + 3 * step) % 4 + 3) / 8 for step in range(steps + 1)]")
+    rewards = make_loop(
+        "success, steps, seed", "return [((seed * 7 + 3 * step) % 4 + 3) / 8 for step in range(steps + 1)]"
+    )
     assert "your numbers are eighths" in check.table_loop(rewards).says

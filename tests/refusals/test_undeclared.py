@@ -43,7 +43,7 @@ from rlviz.algorithms import (
 )
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.interop import carried, explain_config, to_trl
-from rlviz.lessons import Predictions, check, keep, show_bug
+from rlviz.lessons import Predictions, check, save_solution, show_bug
 from rlviz.parallel import check_engine
 from rlviz.pictures import explore_aggregation, explore_bounds, explore_dpo, explore_entropy, explore_length
 from rlviz.pictures.catalogue import find_explorer
@@ -123,9 +123,9 @@ NAMES = (
     (lambda: begin(group_sise=2), "'group_sise'; did you mean group_size"),
     (lambda: show_bug("99"), "lesson must be one of …; got '99'"),
     (lambda: check.bug("99", line=1, does=""), "lesson must be one of …; got '99'"),
-    (lambda: Predictions("03", dead="Which?")("dea"), "name must be one of dead; got 'dea'"),
+    (lambda: Predictions("03", dead="Which?").take("dea", ".5"), "name must be one of dead; got 'dea'"),
     (lambda: Predictions("../04"), "lesson must be made of letters…got '../04'"),
-    (lambda: keep("../x", third_pair), "name must be a Python name…got '../x'"),
+    (lambda: save_solution("../x", third_pair), "name must be a Python name…got '../x'"),
     (lambda: load_policy("no/such"), "policy: 'no/such' is no folder here, no shipped policy"),
     (lambda: load_policy("a\0b"), "policy"),
     (lambda: load_policy("x" * 100_000), "policy"),
