@@ -80,7 +80,7 @@ def remove_answers(notebook: Notebook) -> Notebook:
 
 
 def collect_answers(notebook: Notebook) -> str:
-    """Return what the student's edition leaves out, each answer under the heading that it stood under."""
+    """Return all answers of a lesson as Markdown, each under the heading that it stood under."""
     heading, answers = "", []
     for cell in notebook.cells:
         if cell.cell_type != "markdown":
@@ -139,7 +139,7 @@ def exercises_of(cell: Notebook) -> list[ast.Call]:
 
 
 def key_of(call: ast.Call) -> str:
-    """Return what names an exercise: check.assembly(my_loss), whatever stands behind the first argument."""
+    """Return the name of an exercise: check.assembly(my_loss), whatever stands behind the first argument."""
     return f"{ast.unparse(call.func)}({ast.unparse(call.args[0]) if call.args else ''})"
 
 

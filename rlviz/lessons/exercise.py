@@ -88,6 +88,7 @@ def apply_edits(source: str, edits: Sequence[Edit]) -> str:
     """
     head = source.index(":\n") + 2
     last = source.rindex("\n") + 1 + len("    ")
+    # All places are found in the source as it is, so that what one edit brings in, another does not touch.
     spans: list[tuple[int, int, str]] = []
     for old, new in edits:
         matches = [match.span() for match in re.finditer(re.escape(old), source[head:])] if old else []

@@ -71,7 +71,7 @@ HOLES: Mapping[str, Grader] = {"contains": contains, "doubt": doubt, "any answer
 
 
 def fill_texts(prompt: str) -> dict[str, str]:
-    """Return what the forms in RIGHT and WRONG have in braces, for a prompt."""
+    """Return the texts for the fields of RIGHT and WRONG: prompt, sums, answer and another digit."""
     task = Chain()
     answer = task.gold(prompt)
     other = str((int(answer) + 3) % 10)

@@ -103,7 +103,7 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
 
 
 def _exercises(lesson: Any) -> dict[str, str]:
-    """Return the exercises of a lesson: what names each, and the call that checks it."""
+    """Return the exercises of a lesson: the name of each, and the call that checks it."""
     return {key_of(call): ast.unparse(call) for cell in lesson.cells for call in exercises_of(cell)}
 
 
@@ -139,7 +139,7 @@ def _submissions(folder: Path, lessons: set[str]) -> Iterator[Submission]:
 
 
 def _read_bytes(file: Path, below: Path, largest: int = LARGEST_HANDED_IN) -> bytes:
-    """Return what is in a file that lies below a folder. Raises ValueError for a link, which could lead to a neighbour's."""
+    """Return the bytes of a file that lies below a folder. Raises ValueError for a link, which could lead to a neighbour's."""
     if any(one.is_symlink() for one in (file, *file.parents) if one != below and one.is_relative_to(below)):
         raise ValueError(f"{file.name} is a link, or lies behind one")
     check_regular(file)

@@ -176,6 +176,7 @@ def judge(
             False, "give the check your function itself, its name without brackets behind it: check.…(my_function)."
         )
     by = (by,) if isinstance(by, str) else tuple(by)
+    # Whatever goes wrong in a student's function becomes a sentence; what goes wrong in the right one is our error.
     expected = [run(adapter(right), case, by) for case in cases]
     try:
         got = [run(adapter(student), case, by) for case in cases]
@@ -183,6 +184,7 @@ def judge(
         return Verdict(False, str(error))
     except Exception as error:
         return Verdict(False, broke_off(error))
+    # Shapes come first: values of another shape would differ everywhere, which says nothing.
     for ours, theirs in zip(expected, got, strict=True):
         due, shape = list(ours.output.shape), list(theirs.output.shape)
         if shape != due:
@@ -198,6 +200,7 @@ def judge(
         praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."
         overwritten = got[0].overwritten
         return Verdict(True, f"{praise} {_OVERWRITTEN.format(*overwritten)}" if overwritten else praise)
+    # A known mistake before the sign, since some of them only turn it; pairs of mistakes last, since there are many.
     for mistake in known:
         if _reproduces(adapter(mistake.wrong), cases, by, got):
             return Verdict(False, mistake.says, mistake.name)
@@ -206,6 +209,7 @@ def judge(
     for mistake in further:
         if _reproduces(adapter(mistake.wrong), cases, by, got):
             return Verdict(False, mistake.says, mistake.name)
+    # Nobody foresaw it: the first number that differs, or the gradient where all values are right.
     for ours, theirs, case in zip(expected, got, cases, strict=True):
         if not _same(ours.output, theirs.output):
             for mistake in known:

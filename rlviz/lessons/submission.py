@@ -147,7 +147,7 @@ class Kernel(AsyncKernelClient):
     is_alive = _async_is_alive
 
     async def cleanup_resources(self) -> None:
-        """Leave all to `end`, also where the kernel did not start."""
+        """Do nothing: `end` does all, also where the kernel did not start."""
 
     def end(self) -> None:
         self.stop_channels()
@@ -163,7 +163,7 @@ def _end_group(leader: int) -> None:
 
 
 def _serve(folder: Path, token: str, memory: float) -> None:
-    """Be the kernel."""
+    """Run the kernel, in its own process, until it is killed."""
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
 
@@ -192,10 +192,11 @@ def _serve(folder: Path, token: str, memory: float) -> None:
 
 
 def _limit(folder: Path, memory: float) -> None:
-    """Leave the streams, files and folders of the person who grades, and take limits where the system has them."""
+    """Separate this process from the streams, files and folders of the grader, and set its limits where the system has any."""
     parent: Any = multiprocessing.parent_process()
-    if START == "forkserver":
+    if hasattr(os, "setsid"):
         os.setsid()
+    if START == "forkserver":
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         tracker: Any = resource_tracker._resource_tracker
         tracker._fd = tracker._pid = None  # whoever starts processes gets a new one
@@ -206,8 +207,7 @@ def _limit(folder: Path, memory: float) -> None:
     def end_with_the_grader() -> None:
         connection.wait([parent.sentinel])
         shutil.rmtree(folder, ignore_errors=True)
-        if START == "forkserver":
-            _end_group(os.getpid())
+        _end_group(os.getpid())
         os._exit(1)
 
     threading.Thread(target=end_with_the_grader, daemon=True).start()

@@ -205,22 +205,19 @@ def test_whatever_is_answered_gets_a_sentence(name):
 
 # --- exercises at sizes of a lesson's own ---
 
+SIZES = [(check.constant_weight, credit.constant_weight, {"max_length": length}) for length in (2, 8, 1000)]
+SIZES += [
+    (check.soft_overlong_punishment, rewards.soft_overlong_punishment, {"max_length": length, "cache": cache})
+    for length, cache in ((20, 8), (64, 16), (7, 3), (1000, 100), (19, 9))
+]
 
-@pytest.mark.parametrize("max_length", [2, 8, 1000])
-def test_the_constant_s_slips_are_known_at_any_maximum_length(max_length):
-    one = credit.constant_weight(max_length)
+
+@pytest.mark.parametrize(("judge", "make", "sizes"), SIZES, ids=str)
+def test_slips_are_known_at_any_size(judge, make, sizes):
+    one = make(**sizes)
     for slip in one.slips:
-        verdict = check.constant_weight(as_a_student_s(one.wrong[slip.name]), max_length=max_length)
-        assert verdict == Verdict(False, slip.says)
-    assert f"the maximum is fixed, {max_length}." in " ".join(slip.says for slip in one.slips)
-
-
-@pytest.mark.parametrize(("max_length", "cache"), [(20, 8), (64, 16), (7, 3), (1000, 100), (19, 9)])
-def test_the_overlong_slips_are_known_at_any_length_and_cache(max_length, cache):
-    one = rewards.soft_overlong_punishment(max_length, cache)
-    for slip in one.slips:
-        verdict = check.soft_overlong_punishment(as_a_student_s(one.wrong[slip.name]), max_length, cache)
-        assert verdict == Verdict(False, slip.says)
+        assert judge(as_a_student_s(one.wrong[slip.name]), **sizes) == Verdict(False, slip.says)
+    assert str(sizes["max_length"]) in " ".join(slip.says for slip in one.slips)
 
 
 @pytest.mark.parametrize(("max_length", "cache"), [(1, 1), (4, 4), (5, 1)])
@@ -228,15 +225,6 @@ def test_where_a_slip_is_none_the_right_one_passes_all_the_same(max_length, cach
     # with a cache of one token, a step of its own is the whole ramp; with cache = max_length nothing is short
     one = rewards.soft_overlong_punishment(max_length, cache)
     assert check.soft_overlong_punishment(as_a_student_s(one.answer), max_length, cache).passed
-
-
-def test_sentences_carry_the_numbers_of_the_check():
-    def says(student):  # from 12 to 20 tokens
-        return check.soft_overlong_punishment(student, max_length=20, cache=8).says
-
-    assert says(lambda r, n: r + ((12 - n) / 20).clamp(-1, 0)).endswith("at 20 tokens the punishment has to be −1.")
-    assert says(lambda r, n: r + ((12 - n) / 8).clamp(min=-1)).startswith("responses of under 12 tokens are paid")
-    assert says(lambda r, n: r + ((12 - n) // 8).clamp(-1, 0)).startswith("from 13 tokens on the full 1 is lost")
 
 
 @pytest.mark.parametrize("max_length", ["16", None, 2.5, 0])

@@ -74,9 +74,8 @@ def test_what_does_not_fool_a_judge(change, words):
     assert not verdict.passed and words in verdict.says
 
 
-@pytest.mark.parametrize("task", [Chain(), Sort()], ids=lambda task: task.name)
-def test_a_task_with_a_rule_of_one_s_own_is_the_task_but_for_what_is_right(task):
-    calls = []
+def test_a_task_with_a_rule_of_one_s_own_is_the_task_but_for_what_is_right():
+    task, calls = Sort(), []
 
     def never(prompt, response, answer):
         calls.append((prompt, response, answer))
@@ -84,8 +83,8 @@ def test_a_task_with_a_rule_of_one_s_own_is_the_task_but_for_what_is_right(task)
 
     graded, prompt = GradedBy(task, never), task.train_prompts[0]
     assert graded.train_prompts == task.train_prompts and graded.held_out_prompts == task.held_out_prompts
-    assert graded.gold(prompt) == task.gold(prompt) and graded.name == f"{task.name}, graded by never"
-    right = f"#{task.gold(prompt)}" if task.name == "chain" else task.gold(prompt)
+    right = task.gold(prompt)
+    assert graded.gold(prompt) == right and graded.name == "sort, graded by never"
     grade = graded.grade(prompt, right)
     assert grade.correct is False and grade.format == task.grade(prompt, right).format
-    assert calls == [(prompt, right, task.gold(prompt))]
+    assert calls == [(prompt, right, right)]

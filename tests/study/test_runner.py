@@ -66,7 +66,7 @@ class Halves:
 
 def test_a_job_counts_by_its_cost_once_it_is_done():
     class Study(Running):
-        def keep(self, key, report):
+        def save(self, key, report):
             return (key, report), report == "done"
 
     study = Study([Halves("a", 1), Halves("b", 3), Halves("c", 4)], {"c"}, jobs=1, on="local")
