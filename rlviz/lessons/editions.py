@@ -62,11 +62,9 @@ def read_notebook(file: Path) -> Notebook:
 
 
 def remove_answers(notebook: Notebook) -> Notebook:
-    """Return a lesson without outputs and without answers: cells tagged "answer", and folds that are no derivation."""
+    """Return a lesson without outputs and without answers, which are the folds that are no derivation."""
     cells = []
     for cell in notebook.cells:
-        if "answer" in cell.metadata.get("tags", ()):
-            continue
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         elif not (source_left := ANSWER.sub("", cell.source).strip()):
@@ -83,12 +81,7 @@ def collect_answers(notebook: Notebook) -> str:
     """Return all answers of a lesson as Markdown, each under the heading that it stood under."""
     heading, answers = "", []
     for cell in notebook.cells:
-        if cell.cell_type != "markdown":
-            continue
-        if "answer" in cell.metadata.get("tags", ()):
-            answers.append(cell.source)
-            continue
-        for part in re.split(r"^(?=#)", cell.source, flags=re.M):
+        for part in re.split(r"^(?=#)", cell.source, flags=re.M) if cell.cell_type == "markdown" else ():
             if part.startswith("#"):
                 heading = part.splitlines()[0].lstrip("# ")
             answers += [f"## {heading}\n\n{answer.group().strip()}" for answer in ANSWER.finditer(part)]
