@@ -91,6 +91,7 @@ SUBMISSIONS = {  # cells → what its row says
     "does_not_answer": ([], {"mistakes": "NameError"}),
     "vandal": ([VANDAL, answer(RIGHT)], {"passed": "1", "error": "ZeroDivisionError"}),
     "exits_late": ([answer(RIGHT), "import os\nos._exit(0)"], {"passed": "1", "error": ENDED}),
+    "exits_first": (["import os\nos._exit(0)", answer(RIGHT)], {"mistakes": f"{KEY}: not reached", "error": ENDED}),
     "knows_it_afterwards": ([HINDSIGHT, answer(RIGHT)], {"passed": "1"}),
     # who attack: none makes a wrong answer right
     "forges_a_grade": ([FORGES_A_GRADE, answer(WRONG)], {"error": ANY}),
