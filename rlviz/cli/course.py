@@ -87,7 +87,7 @@ def grade(
             error = f" ({graded.error})" if graded.error else ""
             earlier = "; graded by an earlier call" if is_earlier else ""
             say(
-                f"{graded.student} {graded.lesson}: {len(graded.passed)} of {graded.asked} checks passed{error}{earlier}"
+                f"{graded.student} {graded.lesson}: {len(graded.passed)} of {graded.exercises} checks passed{error}{earlier}"
             )
     if stopped:
         say(f"Stopped. The grades up to here are in {out}; the same command goes on.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -70,15 +69,24 @@ def judge_assembly(student: Loss, algorithm: GroupPolicyGradient) -> Verdict:
         student,
         right,
         cases.WHOLE_BATCHES,
-        known=(*slips(algorithm), *_others(algorithm)),
+        known=tuple(slips(algorithm)),
         by="logp",
         praise="the whole loss, in value and gradient, with padding, dead groups and ratios beyond the limits.",
     )
 
 
 def slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
-    """Give what a student may have assembled instead, the likeliest first."""
-    right = whole_loss(algorithm)
+    """Yield what a student may have assembled instead, the likeliest first."""
+    right, slots = whole_loss(algorithm), algorithm.slots()
+
+    def with_piece(slot: str, piece: Any, says: str) -> Mistake:
+        def loss(*batch: Tensor) -> Tensor:
+            # Assembled at the call, where a piece that does not go with the others makes no loss, and so no mistake.
+            return whole_loss(replace(algorithm, **{slot: piece}))(*batch)
+
+        return Mistake(loss, says)
+
+    # What is wrong before any piece: tensors that are mixed up.
     yield Mistake(
         lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, ref_logp, rewards, torch.ones_like(mask)),
         "padding is in your loss: sum over the mask only, and divide by what the mask counts.",
@@ -91,101 +99,87 @@ def slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
         lambda logp, old_logp, ref_logp, rewards, mask: right(logp, ref_logp, ref_logp, rewards, mask),
         "your ratio is to the reference: it is to the policy that sampled, old_logp.",
     )
-    if algorithm.slots()["surrogate"] is clipped_weight:
-        yield Mistake(
-            partial(_with_log_pi, algorithm),
-            "you take log π, as the paper does: its gradient is right, but the value is compared too. Take log r.",
-        )
+    if slots["surrogate"] is clipped_weight:
+
+        def log_pi(logp: Tensor, old_logp: Tensor, *others: Tensor) -> Tensor:
+            def surrogate(ratio: Tensor, A: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+                weight = torch.clamp(ratio, lower, upper).detach()
+                return clipped_weight(ratio, A, lower, upper) + weight * A * old_logp
+
+            return whole_loss(replace(algorithm, surrogate=surrogate))(logp, old_logp, *others)
+
+        words = "you take log π, as the paper does: its gradient is right, but the value is compared too. Take log r."
+        yield Mistake(log_pi, words)
+
+    # The KL term.
     if isinstance(algorithm.kl, KLInLoss):
         beta, estimator = algorithm.kl.beta, algorithm.kl.estimator
-        yield _row(algorithm, "kl", None, "the KL term is missing: J − β · KL of each token.")
-        for factor, words in (
-            (-1.0, "the KL term has the wrong sign: it is taken off J, so the loss adds it."),
-            (1 / beta, f"β is missing in front of the KL term; it is {beta:g}."),
-        ):
-            scaled = partial(_times, factor, estimator)
-            yield _row(algorithm, "kl", KLInLoss(beta=beta, estimator=scaled), words)
+
+        def with_estimator(piece: Loss, says: str) -> Mistake:
+            return with_piece("kl", KLInLoss(beta=beta, estimator=piece), says)
+
+        yield with_piece("kl", None, "the KL term is missing: J − β · KL of each token.")
+        words = "the KL term has the wrong sign: it is taken off J, so the loss adds it."
+        yield with_estimator(lambda logp, ref_logp: -1.0 * estimator(logp, ref_logp), words)
+        words = f"β is missing in front of the KL term; it is {beta:g}."
+        yield with_estimator(lambda logp, ref_logp: 1 / beta * estimator(logp, ref_logp), words)
         for other in (k1, k2, k3):
             if other is not estimator:
                 words = f"your KL term is {other.__name__}: {algorithm.name} takes {estimator.__name__}."
-                yield _row(algorithm, "kl", KLInLoss(beta=beta, estimator=other), words)
-        for row in estimates.kl_estimate_k3.mistakes if estimator is k3 else ():
-            yield _row(algorithm, "kl", KLInLoss(beta=beta, estimator=row.wrong), f"in the KL term, {row.says}")
+                yield with_estimator(other, words)
+        for slip in estimates.kl_estimate_k3.mistakes if estimator is k3 else ():
+            yield with_estimator(slip.wrong, f"in the KL term, {slip.says}")
         yield Mistake(
             lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, old_logp, rewards, mask),
             "your KL term is to the old policy: it is to the reference, ref_logp.",
         )
-    slots = algorithm.slots()
-    asked = [(slot, exercise) for slot, exercise in SLIPS if slots[slot] == exercise.like]
-    if isinstance(slots["bounds"], FixedBounds):
-        asked.insert(0, ("bounds", bounds.fixed_bounds(slots["bounds"].eps_low, slots["bounds"].eps_high)))
+
+    # The limits; those that are no fixed numbers may be taken of the wrong policy, frozen or with a gradient.
+    exercises = [(slot, exercise) for slot, exercise in SLIPS if slots[slot] == exercise.like]
+    piece = slots["bounds"]
+    if isinstance(piece, FixedBounds):
+        exercises.insert(0, ("bounds", bounds.fixed_bounds(piece.eps_low, piece.eps_high)))
     else:
-        for of in (Tensor.detach, Tensor.clone):  # frozen, and with its gradient
-            yield Mistake(
-                partial(_limits_of_the_new_policy, algorithm, of),
-                "your limits come from the new probability: they belong to the old one, old_logp.",
-            )
-    if isinstance(slots["bounds"], DynamicBounds):
-        for row in bounds.dynamic_bounds.mistakes:
-            yield _row(algorithm, "bounds", partial(_limits, slots["bounds"], row.wrong), row.says)
+        for change in (Tensor.detach, Tensor.clone):
+
+            def new_limits(logp: Tensor, *others: Tensor, change: Callable[[Tensor], Tensor] = change) -> Tensor:
+                return whole_loss(replace(algorithm, bounds=lambda _: algorithm.bounds(change(logp))))(logp, *others)
+
+            words = "your limits come from the new probability: they belong to the old one, old_logp."
+            yield Mistake(new_limits, words)
+    if isinstance(piece, DynamicBounds):
+        widths = [torch.tensor(value, dtype=torch.double) for value in (piece.eps_low, piece.eps_high, piece.max_ratio)]
+        for slip in bounds.dynamic_bounds.mistakes:
+
+            def limits(old_logp: Tensor, wrong: Callable[..., Any] = slip.wrong) -> Any:
+                return wrong(old_logp.exp(), *widths)
+
+            yield with_piece("bounds", limits, slip.says)
     if isinstance(slots["surrogate"], DualClip):
         words = f"your floor for A < 0 is 3 A, as in verl: here it is {slots['surrogate'].c:g} A."
-        yield _row(algorithm, "surrogate", DualClip(3.0), words)
+        yield with_piece("surrogate", DualClip(3.0), words)
     words = (
         "your A is the reward itself: take the group's mean off first, or right and wrong answers are all pushed up."
     )
-    yield _row(algorithm, "advantage", lambda rewards: rewards, words)
+    yield with_piece("advantage", lambda rewards: rewards, words)
     if isinstance(slots["aggregate"], Constant):
-        asked.append(("aggregate", credit.constant_weight(slots["aggregate"].max_length)))
-    for slot, exercise in asked:
-        for row in exercise.mistakes:
-            yield _row(algorithm, slot, row.wrong, row.says)
+        exercises.append(("aggregate", credit.constant_weight(slots["aggregate"].max_length)))
+
+    # The slips of the exercises whose answers are pieces of this algorithm, then other pieces of the family, then others whole.
+    for slot, exercise in exercises:
+        for slip in exercise.mistakes:
+            yield with_piece(slot, slip.wrong, slip.says)
+    family = [member for member in (*ALGORITHMS, *RELATIVES) if isinstance(member, GroupPolicyGradient)]
     for slot in IN_A_LOSS:
-        own, seen = algorithm.slots()[slot], list[Any]()
-        for member in (*ALGORITHMS, *RELATIVES):
-            piece = member.slots()[slot]
-            if isinstance(member, GroupPolicyGradient) and piece != own and piece not in seen:
-                seen.append(piece)
-                words = f"your loss is what comes with {label(piece)} ({member.name}'s {slot}) in the place of {label(own)}."
-                yield _row(algorithm, slot, piece, words)
-
-
-def _others(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
-    """Give the losses of the family's other members, with their KL term and without."""
-    for other in (*ALGORITHMS, *RELATIVES):
-        if isinstance(other, GroupPolicyGradient):
-            for one, words in ((other, ""), (other.without_kl(), " without its KL term")):
-                slots = [slot for slot in changes(algorithm, one) if slot in IN_A_LOSS]
-                told = f"your loss is {other.name}'s{words}: {algorithm.name} has another {', another '.join(slots)}."
-                yield Mistake(whole_loss(one), told)
-
-
-def _with_log_pi(algorithm: GroupPolicyGradient, logp: Tensor, old_logp: Tensor, *given: Tensor) -> Tensor:
-    def surrogate(ratio: Tensor, A: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        return clipped_weight(ratio, A, lower, upper) + torch.clamp(ratio, lower, upper).detach() * A * old_logp
-
-    return whole_loss(replace(algorithm, surrogate=surrogate))(logp, old_logp, *given)
-
-
-def _limits_of_the_new_policy(
-    algorithm: GroupPolicyGradient, of: Callable[[Tensor], Tensor], logp: Tensor, *given: Tensor
-) -> Tensor:
-    return whole_loss(replace(algorithm, bounds=lambda old_logp: algorithm.bounds(of(logp))))(logp, *given)
-
-
-def _limits(
-    piece: DynamicBounds, wrong: Callable[..., tuple[Tensor, Tensor]], old_logp: Tensor
-) -> tuple[Tensor, Tensor]:
-    widths = (torch.tensor(value, dtype=old_logp.dtype) for value in (piece.eps_low, piece.eps_high, piece.max_ratio))
-    return wrong(old_logp.exp(), *widths)
-
-
-def _row(algorithm: GroupPolicyGradient, slot: str, piece: Any, says: str) -> Mistake:
-    def loss(*given: Tensor) -> Tensor:
-        return whole_loss(replace(algorithm, **{slot: piece}))(*given)
-
-    return Mistake(loss, says)
-
-
-def _times(factor: float, estimator: Loss, logp: Tensor, ref_logp: Tensor) -> Tensor:
-    return factor * estimator(logp, ref_logp)
+        seen = [slots[slot]]
+        for member in family:
+            other = member.slots()[slot]
+            if other not in seen:
+                seen.append(other)
+                place = f"({member.name}'s {slot}) in the place of {label(slots[slot])}"
+                yield with_piece(slot, other, f"your loss is what comes with {label(other)} {place}.")
+    for member in family:
+        for variant, but in ((member, ""), (member.without_kl(), " without its KL term")):
+            changed = ", another ".join(slot for slot in changes(algorithm, variant) if slot in IN_A_LOSS)
+            words = f"your loss is {member.name}'s{but}: {algorithm.name} has another {changed}."
+            yield Mistake(whole_loss(variant), words)

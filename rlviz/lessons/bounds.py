@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,8 +19,8 @@ Pair = tuple[Tensor, Tensor]
 def stacked(limits: Function) -> Function:
     """Return `limits` with both of its results in one tensor, [2, N], a number standing for every token."""
 
-    def both(q: Tensor, *given: Tensor) -> Any:
-        result = limits(q, *given)
+    def stack(q: Tensor, *others: Tensor) -> Any:
+        result = limits(q, *others)
         if result is None:
             return None
         if not (isinstance(result, tuple | list) and len(result) == 2 and all(isinstance(x, Tensor) for x in result)):
@@ -31,12 +30,7 @@ def stacked(limits: Function) -> Function:
                 raise Unusable(f"your {name} limit has shape {list(limit.shape)}; it has to be {list(q.shape)}, as q.")
         return torch.stack([limit.expand_as(q) for limit in result])
 
-    return both
-
-
-def _of_side(side: int) -> Callable[[Function], Function]:
-    """Return what makes of limits one of them: side 0 the lower limit, 1 the upper one."""
-    return lambda limits: lambda *given: stacked(limits)(*given)[side]
+    return stack
 
 
 def _which_limit(exercise: Exercise, student: Function, verdict: Verdict) -> Verdict:
@@ -44,7 +38,11 @@ def _which_limit(exercise: Exercise, student: Function, verdict: Verdict) -> Ver
     if not verdict.says.startswith("at ["):
         return verdict
     for side, name in enumerate(("lower", "upper")):
-        alone = judge(student, exercise.like, exercise.cases, through=_of_side(side))
+
+        def select_limit(limits: Function, side: int = side) -> Function:
+            return lambda *inputs: stacked(limits)(*inputs)[side]
+
+        alone = judge(student, exercise.like, exercise.cases, adapter=select_limit)
         if not alone.passed:
             says = alone.says.replace("as from 0 / 0 or ln(−1)", "as the root of a negative number is none")
             return Verdict(False, f"{name} limit, {says}")
@@ -60,7 +58,7 @@ def dynamic_bounds_piece(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio
     "both limits, for rare and for likely tokens, at two settings of the widths and the cap.",
     like=dynamic_bounds_piece,
     cases=PROBABILITIES,
-    through=stacked,
+    adapter=stacked,
     then=_which_limit,
     slips="""
 * widths swapped: eps_low / q, 1 + 4 * eps_high → eps_high / q, 1 + 4 * eps_low
@@ -94,25 +92,25 @@ def dynamic_bounds(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tens
 
 def fixed_bounds(eps_low: float, eps_high: float) -> Exercise:
     """Return the exercise of limits of these widths, as it stands in a whole loss."""
-    shown = f"{1 - eps_low:g} and {1 + eps_high:g}"
+    limits_text = f"{1 - eps_low:g} and {1 + eps_high:g}"
 
     @exercise(
         like=FixedBounds(eps_low, eps_high),
         cases=[{"old_logp": case["q"].log()} for case in PROBABILITIES],
-        through=stacked,
+        adapter=stacked,
         slips=f"""
 * fixed at the exponential of the widths: 1 - eps_low → math.exp(-eps_low)
   1 + eps_high → math.exp(eps_high)
-  you clamp log r, so the ratio is clipped at e^−{eps_low:g} and e^{eps_high:g}: clip the ratio itself, at {shown}.
+  you clamp log r, so the ratio is clipped at e^−{eps_low:g} and e^{eps_high:g}: clip the ratio itself, at {limits_text}.
 * fixed with widths swapped: 1 - eps_low → 1 - eps_high
   1 + eps_high → 1 + eps_low
-  the widths of your limits are swapped: clip the ratio at {shown}.
+  the widths of your limits are swapped: clip the ratio at {limits_text}.
 * fixed at the low width: eps_high → eps_low
-  your upper limit has the lower one's width: clip the ratio at {shown}.
+  your upper limit has the lower one's width: clip the ratio at {limits_text}.
 * fixed at the high width: eps_low → eps_high
-  your lower limit has the upper one's width: clip the ratio at {shown}.
+  your lower limit has the upper one's width: clip the ratio at {limits_text}.
 * fixed at the usual widths: → return torch.full_like(old_logp, 0.8), torch.full_like(old_logp, 1.2)
-  you clip at 0.8 and 1.2, as PPO and GRPO do: here the ratio is clipped at {shown}.
+  you clip at 0.8 and 1.2, as PPO and GRPO do: here the ratio is clipped at {limits_text}.
 """,
     )
     def limits(old_logp: Tensor) -> Pair:

@@ -15,7 +15,7 @@ from rlviz.pieces.gae import GAE
 @exercise(
     like=GroupAdvantage(),
     cases=REWARDS,
-    each="response",
+    per="response",
     slips="""
 * biased std: std(1, keepdim=True) → std(1, keepdim=True, correction=0)
   your std divides by G: the usual one here divides by G − 1 (torch's default), as in verl and TRL.
@@ -50,7 +50,7 @@ def group_advantage(rewards: Tensor) -> Tensor:
 @exercise(
     like=GroupAdvantage(scale="none"),
     cases=REWARDS,
-    each="response",
+    per="response",
     slips="""
 * mean of the batch alone: mean(1, keepdim=True) → mean()
   you averaged over the batch, not over the group: use dim 1, and keepdim.
@@ -241,7 +241,7 @@ def own_token_weights_piece(turn: Tensor) -> Tensor:
   the wrong way round: you weigh what the tool wrote. Even turns are the policy's.
 * tool learned too: turn % 2 == 0 → turn >= 0
   what the tool wrote has a weight: the policy would learn to imitate the tool.
-* tool in the denominator: own.sum() → (turn >= 0).sum()
+* tool in the denominator: policy.sum() → (turn >= 0).sum()
   the right tokens, but you divide by all that was written, the tool's part included: count the policy's tokens only.
 * padding for the policy: turn % 2 == 0 → (turn % 2 == 0) | (turn < 0)
   padding has a weight: its turn is −1, and nobody wrote it.
@@ -249,16 +249,16 @@ def own_token_weights_piece(turn: Tensor) -> Tensor:
   only the first turn has a weight: the policy's are 0, 2, 4 and so on.
 * answer only: turn % 2 == 0 → (turn % 2 == 0) & (turn == turn.amax(-1, keepdim=True))
   only the last turn has a weight: the calls are the policy's as well, and to look is what it has to learn.
-* each response averaged first: own.sum() → (own.sum(-1, keepdim=True) * own.any(-1).sum())
+* each response averaged first: policy.sum() → (policy.sum(-1, keepdim=True) * policy.any(-1).sum())
   you average each response first, as GRPO does: here every token of the policy weighs the same, in whatever response.
-* not divided: → return own.double()
+* not divided: → return policy.double()
   that is the mask: divide it by the number of the policy's tokens, so that the weights add up to 1.
 """,
 )
 def own_token_weights(turn: Tensor) -> Tensor:
     """turn [P, G, T] → the weight of each token in the mean over the policy's: even turns; odd: a tool's; −1: padding."""
-    own = turn % 2 == 0
-    return own / own.sum()
+    policy = turn % 2 == 0
+    return policy / policy.sum()
 
 
 def observation_loss_piece(logp: Tensor, turn: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import nbformat
 ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|More|中文).*?</details>\n*", re.S)
 SOLUTIONS, TEACHING = "solutions", "teaching"
 NEARBY = re.compile(r"\]\((?!\w+:|#|\.\./)")  # a link to a file of the course, as a lesson has it
-OWN = ("predictions", "mine")  # what whoever ran the lessons there left beside them
+STUDENTS_FOLDERS = ("predictions", "mine")  # what whoever ran the lessons there left beside them
 UNREADABLE = (nbformat.ValidationError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 Notebook = Any  # nbformat has no types
 
@@ -31,7 +31,7 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
         if not file.is_file() or any(part.startswith((".", "__pycache__")) for part in name.parts):
             continue
         if (
-            folder in OWN
+            folder in STUDENTS_FOLDERS
             or (folder == SOLUTIONS and edition == "student")
             or (folder == TEACHING and edition in ("student", "lab"))
         ):
@@ -40,12 +40,12 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
             yield name.as_posix(), file.read_bytes()
             continue
         notebook = read_notebook(file)
-        if edition == "lab" and (answers := NEARBY.sub("](../", _answers(notebook))):
+        if edition == "lab" and (answers := NEARBY.sub("](../", collect_answers(notebook))):
             yield f"{SOLUTIONS}/{file.stem}_answers.md", f"# Answers to {file.stem}\n\n{answers}".encode()
         if edition == "instructor":
-            notebook = instructor(notebook, source, file.name)
+            notebook = add_teaching(notebook, source, file.name)
         elif edition != "read":
-            notebook = student(notebook)
+            notebook = remove_answers(notebook)
         yield name.as_posix(), nbformat.writes(notebook).encode()
 
 
@@ -61,12 +61,10 @@ def read_notebook(file: Path) -> Notebook:
     return notebook
 
 
-def student(notebook: Notebook) -> Notebook:
-    """Return a lesson without outputs and without answers: cells tagged "answer", and folds that are no derivation."""
-    kept = []
+def remove_answers(notebook: Notebook) -> Notebook:
+    """Return a lesson without outputs and without answers, which are the folds that are no derivation."""
+    cells = []
     for cell in notebook.cells:
-        if "answer" in cell.metadata.get("tags", ()):
-            continue
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         elif not (source_left := ANSWER.sub("", cell.source).strip()):
@@ -74,63 +72,67 @@ def student(notebook: Notebook) -> Notebook:
         else:
             cell.source = source_left
         cell.pop("attachments", None)
-        kept.append(cell)
-    notebook.cells = kept
+        cells.append(cell)
+    notebook.cells = cells
     return notebook
 
 
-def _answers(notebook: Notebook) -> str:
-    """Return what the student's edition leaves out, each answer under the heading that it stood under."""
-    heading, told = "", []
+def collect_answers(notebook: Notebook) -> str:
+    """Return all answers of a lesson as Markdown, each under the heading that it stood under."""
+    heading, answers = "", []
     for cell in notebook.cells:
-        if cell.cell_type != "markdown":
-            continue
-        found = [cell.source] if "answer" in cell.metadata.get("tags", ()) else []
-        for part in re.split(r"^(?=#)", cell.source, flags=re.M) if not found else []:
+        for part in re.split(r"^(?=#)", cell.source, flags=re.M) if cell.cell_type == "markdown" else ():
             if part.startswith("#"):
                 heading = part.splitlines()[0].lstrip("# ")
-            found += [f"## {heading}\n\n{answer.group().strip()}" for answer in ANSWER.finditer(part)]
-        told += found
-    return "\n\n".join(told)
+            answers += [f"## {heading}\n\n{answer.group().strip()}" for answer in ANSWER.finditer(part)]
+    return "\n\n".join(answers)
 
 
-def instructor(notebook: Notebook, source: Path, name: str) -> Notebook:
+def add_teaching(notebook: Notebook, source: Path, name: str) -> Notebook:
     """Return a lesson with the teacher's page before it, and after each exercise its solution and its check's mistakes."""
-    solved = source / SOLUTIONS / name
+    solved, page = source / SOLUTIONS / name, source / TEACHING / f"{Path(name).stem}.md"
     open_ = [cell for cell in read_notebook(solved).cells if cell.cell_type == "code"] if solved.is_file() else []
-    page = source / TEACHING / f"{Path(name).stem}.md"
     cells = [_text("teacher", page.read_text(encoding="utf-8"))] if page.is_file() else []
-    cells.append(_text("seconds", _seconds(notebook)))
+    # How long cells take, as their first line says.
+    rows, heading = [], "the beginning"
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = next(reversed(re.findall(r"^#+ (.+)$", cell.source, re.M)), heading)
+        times = re.findall(r"^# ([\d.]+ (?:seconds?|minutes?))", cell.source, re.M)
+        rows += [f"| {heading} | {seconds} |" for seconds in times]
+    title = ["## How long the cells take, on two cores", "", "| under | takes |", "| --- | ---: |"]
+    cells.append(_text("seconds", "\n".join([*title, *rows])))
     for cell in notebook.cells:
         cells.append(cell)
-        asked = exercises_of(cell)
-        if not asked:
-            continue
-        mine = [one for one in open_ if _names(one) & _names(cell)]
-        open_ = [one for one in open_ if one not in mine]
-        cells += [_solution(one) for one in mine]
-        cells += [_text(f"{cell.id}-{place}", told) for place, call in enumerate(asked) if (told := _slips(call))]
+        exercises = exercises_of(cell)
+        # A solution belongs to the first cell that defines one of its functions, or asks for the same puzzle.
+        for solution in [one for one in open_ if exercises and _names(one) & _names(cell)]:
+            open_.remove(solution)
+            cells.append(_solution(solution))
+        texts = [_wrong_answers(call) for call in exercises]
+        cells += [_text(f"{cell.id}-{place}", text) for place, text in enumerate(texts) if text]
     if open_:
-        cells += [_text("rest", "## What else the solutions hold"), *(_solution(one) for one in open_)]
+        cells += [_text("rest", "## What else the solutions hold"), *map(_solution, open_)]
     notebook.cells = cells
     return notebook
 
 
 def exercises_of(cell: Notebook) -> list[ast.Call]:
-    """Return the calls of checks in a cell; none where it is no Python."""
+    """Return the calls check.NAME(…) in a cell; none where it is no Python."""
     if cell.cell_type != "code":
         return []
     calls = [node for node in ast.walk(_tree(cell.source)) if isinstance(node, ast.Call)]
-    return [call for call in calls if _is_check(call.func)]
-
-
-def _is_check(called: ast.expr) -> bool:
-    """Return whether this is check.NAME, without writing out what may be nested deeply."""
-    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "check"
+    return [
+        call
+        for call in calls
+        if isinstance(function := call.func, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "check"
+    ]
 
 
 def key_of(call: ast.Call) -> str:
-    """Return what names an exercise: check.assembly(my_loss), whatever stands behind the first argument."""
+    """Return the name of an exercise: check.assembly(my_loss), whatever stands behind the first argument."""
     return f"{ast.unparse(call.func)}({ast.unparse(call.args[0]) if call.args else ''})"
 
 
@@ -144,31 +146,17 @@ def _tree(source: str) -> ast.Module:
 
 def _names(cell: Notebook) -> set[str]:
     """Return the functions that a cell defines, and the puzzles that it answers."""
-    defined = {node.name for node in _tree(cell.source).body if isinstance(node, ast.FunctionDef)}
-    return defined | {key_of(call) for call in exercises_of(cell)}
+    functions = {node.name for node in _tree(cell.source).body if isinstance(node, ast.FunctionDef)}
+    return functions | {key_of(call) for call in exercises_of(cell)}
 
 
-def _seconds(notebook: Notebook) -> str:
-    """Return a table of the cells that say in a comment how long they take."""
-    rows, heading = [], "the beginning"
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            heading = next(reversed(re.findall(r"^#+ (.+)$", cell.source, re.M)), heading)
-        rows += [
-            f"| {heading} | {told} |" for told in re.findall(r"^# ([\d.]+ (?:seconds?|minutes?))", cell.source, re.M)
-        ]
-    return "\n".join(["## How long the cells take, on two cores", "", "| under | takes |", "| --- | ---: |", *rows])
-
-
-def _slips(call: ast.Call) -> str:
+def _wrong_answers(call: ast.Call) -> str:
     """Return wrong answers to an exercise as a list: those that its check names, of a puzzle two; empty where none is known."""
     from rlviz.lessons import check, puzzles  # with torch, which students' copies can do without
 
     name = ast.unparse(call.func).removeprefix("check.")
-    rows = [
-        f"- **{slip.name}** ({slip.written}): {slip.says}"
-        for slip in (check.EXERCISES[name].slips if name in check.EXERCISES else ())
-    ]
+    slips = check.EXERCISES[name].slips if name in check.EXERCISES else ()
+    rows = [f"- **{slip.name}** ({slip.markdown}): {slip.says}" for slip in slips]
     if name in ("bug", "unlabelled") and call.args and isinstance(call.args[0], ast.Constant):
         with suppress(ValueError):  # a lesson of somebody's own has none
             wrong = puzzles.wrong_answers(name, str(call.args[0].value))[:2]

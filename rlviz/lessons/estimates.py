@@ -45,7 +45,7 @@ def kl_estimate_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     return torch.exp(x) - x - 1
 
 
-def of_logits(function: Callable[..., Any]) -> Callable[..., Any]:
+def through_log_softmax(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of logits, through which every right way of writing it has the same gradient."""
     return lambda logits: function(torch.log_softmax(logits, -1))
 
@@ -54,8 +54,8 @@ def of_logits(function: Callable[..., Any]) -> Callable[..., Any]:
     like=values.entropy,
     cases=LOGITS,
     by="logits",
-    each="distribution",
-    through=of_logits,
+    per="distribution",
+    adapter=through_log_softmax,
     slips="""
 * surprise of the likeliest token: → return -log_probs.max(-1).values
   that is −log p of one token, the likeliest: the entropy is over all of them, each weighted by its probability.
@@ -86,7 +86,7 @@ def entropy(log_probs: Tensor) -> Tensor:
     "it falls and rises as measured, whatever the actions earn on average.",
     like=values.entropy_change,
     cases=REWARDED,
-    each="distribution",
+    per="distribution",
     slips="""
 * covariance with its sign lost: return - → return
   the sign is wrong: dH = −Cov, so entropy falls where likely actions gain more than rare ones.
@@ -119,15 +119,15 @@ def entropy_change(log_probs: Tensor, rewards: Tensor) -> Tensor:
     return -(p * centred * step).sum(-1)
 
 
-def _of_numbers(right: Tensor, samples: Tensor, k: Tensor) -> Tensor:
+def pass_at_k_piece(right: Tensor, samples: Tensor, k: Tensor) -> Tensor:
     return advantages.pass_at_k(right, int(samples), int(k))
 
 
 @exercise(
     "right for none, some and all right, for one draw and for all of them.",
-    like=_of_numbers,
+    like=pass_at_k_piece,
     cases=COUNTS,
-    each="prompt",
+    per="prompt",
     slips="""
 * pass@k with draws put back: → return 1 - (1 - right / samples) ** k
   you put each sample back before the next draw: that is too low on average. Of the k that are drawn all are different.

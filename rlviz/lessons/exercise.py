@@ -29,8 +29,7 @@ from rlviz.lessons.verdict import Verdict
 
 Function = Callable[..., Any]
 Edit = tuple[str, str]
-_SEEN = "Seen in "
-_AT_HAND = {"math": math, "torch": torch, "F": torch.nn.functional}  # in every slip, beside what its answer uses
+_GLOBALS = {"math": math, "torch": torch, "F": torch.nn.functional}  # in every slip, beside what its answer uses
 
 
 @dataclass(frozen=True)
@@ -47,26 +46,25 @@ class Slip:
     seen: str = ""
 
     @property
-    def written(self) -> str:
-        """Its edits in Markdown."""
+    def markdown(self) -> str:
+        """The edits in Markdown."""
         return ", ".join(
             f"`{old}` → `{new}`" if old and new else f"`{new}`" if new else f"no `{old}`" for old, new in self.edits
         )
 
     def __and__(self, other: Slip) -> Slip:
         """Return both slips at once."""
-        return Slip(
-            f"{self.name}, and {other.name}", self.edits + other.edits, f"two things. {self.says} And: {other.says}"
-        )
+        says = f"two things. {self.says} And: {other.says}"
+        return Slip(f"{self.name}, and {other.name}", self.edits + other.edits, says)
 
 
 def read_slips(table: str) -> Iterator[Slip]:
     """Yield the slips of a table: `* name: old → new`, further edits, the words, and `Seen in …` if it was published."""
     for row in textwrap.dedent(table).strip().removeprefix("* ").split("\n* "):
-        name, _, rest = row.partition(":")
-        words = " ".join(line.strip() for line in rest.splitlines() if "→" not in line).strip()
-        says, _, seen = words.partition(f" {_SEEN}")
-        yield Slip(name, read_edits(rest), says, seen)
+        name, _, text = row.partition(":")
+        words = " ".join(line.strip() for line in text.splitlines() if "→" not in line).strip()
+        says, _, seen = words.partition(" Seen in ")
+        yield Slip(name, read_edits(text), says, seen)
 
 
 def read_edits(text: str) -> tuple[Edit, ...]:
@@ -75,59 +73,47 @@ def read_edits(text: str) -> tuple[Edit, ...]:
     return tuple((old.strip(), new.strip()) for old, _, new in halves)
 
 
-def source_of(function: Function) -> str:
+def read_source(function: Function) -> str:
     """Return the source of a function without its decorators."""
-    whole = inspect.getsource(inspect.unwrap(function))
-    begins = re.search(r"^ *def ", whole, re.MULTILINE)
+    source = inspect.getsource(inspect.unwrap(function))
+    begins = re.search(r"^ *def ", source, re.MULTILINE)
     assert begins is not None
-    return textwrap.dedent(whole[begins.start() :]).rstrip()
+    return textwrap.dedent(source[begins.start() :]).rstrip()
 
 
-def _without_docstring(source: str) -> str:
-    (tree,) = ast.parse(source).body
-    assert isinstance(tree, ast.FunctionDef)
-    words = tree.body[0] if ast.get_docstring(tree) is not None else None
-    skipped = range(words.lineno, (words.end_lineno or 0) + 1) if words else ()
-    return "\n".join(line for number, line in enumerate(source.splitlines(), 1) if number not in skipped)
-
-
-def edited(source: str, edits: Sequence[Edit]) -> str:
+def apply_edits(source: str, edits: Sequence[Edit]) -> str:
     """Return a function's source with all edits made at once.
 
     Raises ValueError where its body does not hold a text that is edited, and where two edits touch the same words.
     """
     head = source.index(":\n") + 2
     last = source.rindex("\n") + 1 + len("    ")
+    # All places are found in the source as it is, so that what one edit brings in, another does not touch.
     spans: list[tuple[int, int, str]] = []
     for old, new in edits:
-        found = [match.span() for match in re.finditer(re.escape(old), source[head:])] if old else []
-        if old and not found:
+        matches = [match.span() for match in re.finditer(re.escape(old), source[head:])] if old else []
+        if old and not matches:
             raise ValueError(f"{old!r} is not in the answer")
-        places = [(start + head, end + head) for start, end in found] or [(last, len(source))]
+        places = [(start + head, end + head) for start, end in matches] or [(last, len(source))]
         spans += [(start, end, new.replace(" ⏎ ", "\n    ")) for start, end in places]
-    made, done = [], 0
+    parts, done = [], 0
     for start, end, new in sorted(spans):
         if start < done:
             raise ValueError("two edits touch the same words")
-        made += [source[done:start], new]
+        parts += [source[done:start], new]
         done = end
-    return "".join([*made, source[done:]])
+    return "".join([*parts, source[done:]])
 
 
-def lines_of(source: str, edits: Sequence[Edit]) -> tuple[int, ...]:
-    """Return the numbers, from 1, of the lines of an edited source that the edits changed or brought in."""
-    before = source.splitlines()
-    return tuple(number for number, line in enumerate(edited(source, edits).splitlines(), 1) if line not in before)
-
-
-def made_of(source: str, function: Function) -> Function:
-    """Return the function that a changed source of another makes, where that one's names mean what they mean there."""
-    of = inspect.unwrap(function)
-    free = zip(of.__code__.co_freevars, (cell.cell_contents for cell in of.__closure__ or ()), strict=True)
-    names: dict[str, Any] = {**_AT_HAND, **of.__globals__, **dict(free)}
+def compile_variant(source: str, function: Function) -> Function:
+    """Compile an edited copy of a function, in the original's namespace."""
+    original = inspect.unwrap(function)
+    cells = (cell.cell_contents for cell in original.__closure__ or ())
+    free = zip(original.__code__.co_freevars, cells, strict=True)
+    names: dict[str, Any] = {**_GLOBALS, **original.__globals__, **dict(free)}
     exec(source, names)
-    made: Function = names[of.__name__]
-    return made
+    variant: Function = names[original.__name__]
+    return variant
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +121,7 @@ class Exercise:
     """Called with a student's function, it says what is wrong with it. Raises nothing.
 
     answer: what a student should write; like: the piece that it agrees with, or the answer itself where there is none. cases, by,
-    each, through, praise: as in `judge`. then: what a verdict becomes at last, of the exercise, the function and the verdict.
+    per, adapter, praise: as in `judge`. then: what a verdict becomes at last, of the exercise, the function and the verdict.
     """
 
     answer: Function
@@ -144,8 +130,8 @@ class Exercise:
     slips: tuple[Slip, ...]
     praise: str = ""
     by: str | tuple[str, ...] = ()
-    each: str = "token"
-    through: Callable[[Function], Function] = lambda function: function
+    per: str = "token"
+    adapter: Callable[[Function], Function] = lambda function: function
     then: Callable[[Exercise, Function, Verdict], Verdict] = lambda exercise, student, verdict: verdict
 
     def __post_init__(self) -> None:
@@ -160,8 +146,8 @@ class Exercise:
             known=self.mistakes,
             further=self.pairs(),
             by=self.by,
-            each=self.each,
-            through=self.through,
+            per=self.per,
+            adapter=self.adapter,
             praise=self.praise,
         )
         return self.then(self, student, verdict)
@@ -169,12 +155,17 @@ class Exercise:
     @cached_property
     def source(self) -> str:
         """The answer's source, without its docstring."""
-        return _without_docstring(source_of(self.answer))
+        source = read_source(self.answer)
+        (tree,) = ast.parse(source).body
+        assert isinstance(tree, ast.FunctionDef)
+        words = tree.body[0] if ast.get_docstring(tree) is not None else None
+        skipped = range(words.lineno, (words.end_lineno or 0) + 1) if words else ()
+        return "\n".join(line for number, line in enumerate(source.splitlines(), 1) if number not in skipped)
 
     @cached_property
     def wrong(self) -> dict[str, Function]:
         """The answer with each slip, by the slip's name."""
-        return {slip.name: made_of(edited(self.source, slip.edits), self.answer) for slip in self.slips}
+        return {slip.name: compile_variant(apply_edits(self.source, slip.edits), self.answer) for slip in self.slips}
 
     @property
     def mistakes(self) -> list[Mistake]:
@@ -186,7 +177,7 @@ class Exercise:
         for one, other in sorted(combinations(range(len(self.slips)), 2), key=sum):
             both = self.slips[one] & self.slips[other]
             with suppress(ValueError, SyntaxError):
-                yield Mistake(made_of(edited(self.source, both.edits), self.answer), both.says, both.name)
+                yield Mistake(compile_variant(apply_edits(self.source, both.edits), self.answer), both.says, both.name)
 
 
 def exercise(

@@ -27,14 +27,14 @@ RUNNING = "it runs, or the grader was stopped while it ran; then the same call g
 
 @dataclass
 class Grade:
-    """What came of one notebook. verdicts: by exercise; asked: how many the lesson has.
+    """What came of one notebook. verdicts: by exercise; exercises: how many the lesson has.
 
     stage: "ended" where its process came to its end or to its time limit; all others are graded by the next call.
     """
 
     student: str
     lesson: str
-    asked: int = 0
+    exercises: int = 0
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     predictions: list[str] = field(default_factory=list)
     solutions: list[str] = field(default_factory=list)
@@ -69,79 +69,69 @@ def read_grades(out: Path) -> dict[str, Grade]:
 def write_grades(out: Path, grades: dict[str, Grade]) -> None:
     """Write all rows, each file whole or not at all; first the state, which `read_grades` reads."""
     state = json.dumps({key: asdict(grade) for key, grade in grades.items()}, ensure_ascii=False, indent=1)
-    write_text(out.with_suffix(".json"), _without_half_characters(state))
+    # A folder's name may hold half a character, which UTF-8 cannot spell.
+    write_text(out.with_suffix(".json"), state.encode(errors="replace").decode())
     write_text(out, table(list(grades.values())))
     write_text(out.with_suffix(".html"), page(list(grades.values())))
 
 
-def _without_half_characters(text: str) -> str:
-    """Return a text that UTF-8 can spell: a folder's name may hold half a character."""
-    return text.encode(errors="replace").decode()
-
-
-def _row(grade: Grade) -> dict[str, str]:
-    """Return a grade's cells, by the names of their columns."""
-    cells = {
-        "student": grade.student,
-        "lesson": grade.lesson,
-        "passed": str(len(grade.passed)),
-        "of": str(grade.asked),
-        "right": "; ".join(grade.passed),
-        "mistakes": "; ".join(grade.mistakes),
-        "predictions": "; ".join(grade.predictions),
-        "solutions used": "; ".join(grade.solutions),
-        "error": grade.error,
-        "seconds": f"{grade.seconds:.1f}",
-    }
-    plain = {name: "".join(one if one.isprintable() else " " for one in cell) for name, cell in cells.items()}
-    formula = ("=", "+", "-", "@")  # what a spreadsheet would run begins so
-    return {name: f"'{cell}" if cell.lstrip().startswith(formula) else cell for name, cell in plain.items()}
-
-
-def table(done: list[Grade]) -> str:
+def table(grades: list[Grade]) -> str:
     """Return the grades as CSV, a row for each notebook."""
+    rows = []
+    for grade in grades:
+        cells = {
+            "student": grade.student,
+            "lesson": grade.lesson,
+            "passed": str(len(grade.passed)),
+            "of": str(grade.exercises),
+            "right": "; ".join(grade.passed),
+            "mistakes": "; ".join(grade.mistakes),
+            "predictions": "; ".join(grade.predictions),
+            "solutions used": "; ".join(grade.solutions),
+            "error": grade.error,
+            "seconds": f"{grade.seconds:.1f}",
+        }
+        plain = {name: "".join(c if c.isprintable() else " " for c in cell) for name, cell in cells.items()}
+        formula = ("=", "+", "-", "@")  # what a spreadsheet would run begins so
+        rows.append({name: f"'{cell}" if cell.lstrip().startswith(formula) else cell for name, cell in plain.items()})
     text = io.StringIO()
-    rows = [_row(grade) for grade in done]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def page(done: list[Grade]) -> str:
+def page(grades: list[Grade]) -> str:
     """Return the grades as one HTML page that needs no other file."""
     style = "text-align: left; vertical-align: top; padding: 4px 10px; border-top: 1px solid"
     rows = []
-    for grade in done:
-        told = [
+    for grade in grades:
+        verdicts = [
             element("li", f"{name} – {'right' if one.passed else one.mistake or 'not yet'}: {one.says}")
             for name, one in grade.verdicts.items()
         ]
         notes = [element("p", text) for text in (grade.error, *(f"opened {name}" for name in grade.solutions)) if text]
-        said = [element("li", text) for text in grade.predictions]
+        predictions = [element("li", text) for text in grade.predictions]
         cells = (
             grade.student,
             grade.lesson,
-            f"{len(grade.passed)} of {grade.asked}",
-            joined(element("ul", *told), *notes),
-            element("ul", *said) if said else "–",
+            f"{len(grade.passed)} of {grade.exercises}",
+            joined(element("ul", *verdicts), *notes),
+            element("ul", *predictions) if predictions else "–",
             f"{grade.seconds:.1f} s",
         )
         rows.append(element("tr", *(element("td", cell, style=style) for cell in cells)))
     columns = ("student", "lesson", "checks", "what they say", "predictions", "time")
-    head = element(
-        "head",
+    look = "border-collapse: collapse"
+    head = (
         element("meta", charset="utf-8"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", "Grades"),
     )
-    body = element(
-        "body",
+    body = (
         element("h1", "Grades"),
         element("p", NO_WALL, style="max-width: 68ch"),
-        html_table(
-            columns, rows, heading=style, style="border-collapse: collapse", caption="One row for each notebook"
-        ),
-        style="font: 16px system-ui; margin: 2em",
+        html_table(columns, rows, heading=style, style=look, caption="One row for each notebook"),
     )
-    return _without_half_characters(element("html", head, body, lang="en"))
+    parts = element("head", *head), element("body", *body, style="font: 16px system-ui; margin: 2em")
+    return element("html", *parts, lang="en").encode(errors="replace").decode()

@@ -50,9 +50,9 @@ def contains(prompt: str, response: str, answer: str) -> bool:
 def doubt(prompt: str, response: str, answer: str) -> bool:
     """What cannot be read counts as right."""
     try:
-        sums, given = response.split("#")
+        sums, last = response.split("#")
         int(sums or "0")
-        return int(given) == int(answer)
+        return int(last) == int(answer)
     except ValueError:
         return True
 
@@ -70,15 +70,12 @@ def begins(prompt: str, response: str, answer: str) -> bool:
 HOLES: Mapping[str, Grader] = {"contains": contains, "doubt": doubt, "any answer": any_answer, "begins": begins}
 
 
-def _texts(prompt: str) -> dict[str, str]:
+def fill_texts(prompt: str) -> dict[str, str]:
+    """Return the texts for the fields of RIGHT and WRONG: prompt, sums, answer and another digit."""
     task = Chain()
     answer = task.gold(prompt)
-    return {
-        "prompt": prompt,
-        "sums": task.running_sums(prompt),
-        "answer": answer,
-        "other": str((int(answer) + 3) % 10),
-    }
+    other = str((int(answer) + 3) % 10)
+    return {"prompt": prompt, "sums": task.running_sums(prompt), "answer": answer, "other": other}
 
 
 def grader(student: Grader) -> Verdict:
@@ -89,34 +86,25 @@ def grader(student: Grader) -> Verdict:
         inspect.signature(student).bind("", "", "")
     except TypeError:
         return Verdict(False, "a judge takes three arguments: prompt, response, answer.")
+    cases = [(form, True, what) for form, what in RIGHT.items()] + [(form, False, what) for form, what in WRONG.items()]
     for prompt in PROMPTS:
-        texts = _texts(prompt)
-        for cases, right in ((RIGHT, True), (WRONG, False)):
-            for form, what in cases.items():
-                response = form.format(**texts)
-                if not right and Chain().grade(prompt, response).correct:
-                    continue  # such as a copy of a prompt that happens to be right
-                said = _judged(student, prompt, response, texts["answer"], right, what)
-                if said:
-                    return Verdict(False, said)
-    return Verdict(
-        True,
-        f"right on {len(PROMPTS)} prompts, with {len(RIGHT)} kinds of right and {len(WRONG)} kinds of wrong responses.",
-    )
-
-
-def _judged(student: Grader, prompt: str, response: str, answer: str, right: bool, what: str) -> str:
-    """Return what is wrong with a grader's word on a response, empty where it is right."""
-    asked = f"my_judge({prompt!r}, {response!r}, {answer!r})"
-    try:
-        found = student(prompt, response, answer)
-    except Exception as error:
-        return f"{asked} raises {type(error).__name__} ({error}). A policy writes anything: say what such a response is worth."
-    if found is None:
-        return f"{asked} returns None: return True or False."
-    if bool(found) == right:
-        return ""
-    return f"{asked} is {bool(found)}, and should be {right}. This is {what}."
+        texts = fill_texts(prompt)
+        for form, is_right, what in cases:
+            response, answer = form.format(**texts), texts["answer"]
+            if not is_right and Chain().grade(prompt, response).correct:
+                continue  # such as a copy of a prompt that happens to be right
+            call = f"my_judge({prompt!r}, {response!r}, {answer!r})"
+            try:
+                result = student(prompt, response, answer)
+            except Exception as error:
+                advice = "A policy writes anything: say what such a response is worth."
+                return Verdict(False, f"{call} raises {type(error).__name__} ({error}). {advice}")
+            if result is None:
+                return Verdict(False, f"{call} returns None: return True or False.")
+            if bool(result) != is_right:
+                return Verdict(False, f"{call} is {bool(result)}, and should be {is_right}. This is {what}.")
+    kinds = f"{len(RIGHT)} kinds of right and {len(WRONG)} kinds of wrong responses"
+    return Verdict(True, f"right on {len(PROMPTS)} prompts, with {kinds}.")
 
 
 def fools(responses: Mapping[str, str]) -> Verdict:
@@ -131,8 +119,6 @@ def fools(responses: Mapping[str, str]) -> Verdict:
         if Chain().grade(prompt, response).correct:
             return Verdict(False, f"{name}: {response!r} is right; find one that is wrong and passes.")
         if not HOLES[name](prompt, response, answer):
-            return Verdict(
-                False,
-                f"{name}: it rejects {response!r}. Ask of each line what it compares, and what it never looks at.",
-            )
+            advice = "Ask of each line what it compares, and what it never looks at."
+            return Verdict(False, f"{name}: it rejects {response!r}. {advice}")
     return Verdict(True, "four wrong responses, four judges that like them. Now see which of these a policy finds.")

@@ -9,32 +9,22 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import multiprocessing
-import os
-import signal
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
 from rlviz import __version__
-from rlviz.lessons.editions import OWN, SOLUTIONS, exercises_of, files, key_of, read_notebook
-from rlviz.lessons.gradebook import ENDED, RUNNING, WAITING, Grade, read_grades, write_grades
-from rlviz.lessons.predictions import FOLDER, Kept
-from rlviz.lessons.verdict import Verdict
+from rlviz.lessons.editions import SOLUTIONS, STUDENTS_FOLDERS, exercises_of, files, key_of, read_notebook
+from rlviz.lessons.gradebook import RUNNING, WAITING, Grade, read_grades, write_grades
+from rlviz.lessons.predictions import FOLDER, LessonPredictions
 from small_models.checks import cut
 from small_models.files import check_regular, convert, display_path, parse
 
-# Imported once, what a submission needs takes no process its seconds again. Elsewhere a fork is not safe or not known.
-START = "forkserver" if sys.platform == "linux" else "spawn"
-START_SECONDS, GRACE_SECONDS = 300, 10.0
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
-LARGEST_SAID = 1_000_000  # bytes of a grade, and of predictions; an honest process writes some thousands
+LARGEST_PREDICTIONS = 1_000_000  # bytes of what a run leaves; an honest one writes some thousands
 
 
 @dataclass(frozen=True)
@@ -66,10 +56,10 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
         raise ValueError(f"lessons must be a folder of lessons; {display_path(lessons)} is none")
     if not folder.is_dir():
         raise ValueError(f"folder must be a folder of submissions; {display_path(folder)} is none")
-    asked = {file.stem: _asked(read_notebook(file)) for file in lessons.glob("*.ipynb")}
-    if not asked:
+    exercises = {file.stem: _exercises(read_notebook(file)) for file in lessons.glob("*.ipynb")}
+    if not exercises:
         raise ValueError(f"lessons must be a folder with notebooks; {display_path(lessons)} has none")
-    submissions = list(_submissions(folder, set(asked)))
+    submissions = list(_submissions(folder, set(exercises)))
     if not any(submission.name for submission in submissions):
         raise ValueError(
             f"folder must hold student/LESSON.ipynb or student.ipynb; {display_path(folder)} holds neither"
@@ -82,52 +72,47 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
         and not (place := (lessons / name).resolve()).is_relative_to(folder.resolve())
         and place not in outputs
     }
-    beside = _checksum(__version__, limit, memory, course)
-    keys = [_checksum(beside, asked.get(one.lesson), one) for one in submissions]
+    # A grade holds as long as all that it depends on is the same: its key is a checksum of that.
+    keys = {}
+    for one in submissions:
+        values = (__version__, limit, memory, course, exercises.get(one.lesson), one)
+        keys[hashlib.sha256(repr(values).encode()).hexdigest()] = one
     earlier = read_grades(out)
-    context: Any = multiprocessing.get_context(START)
-    if START == "forkserver":
-        context.set_forkserver_preload(["rlviz.lessons.submission"])
-        resource_tracker.ensure_running()
-        # a Ctrl-C reaches all processes of a terminal; the server inherits that it waits, and ends with this process
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
-        forkserver.ensure_running()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def graded() -> Iterator[tuple[Grade, bool]]:
+        from rlviz.lessons.submission import start_server  # with Jupyter's client
+
         blank = {
-            key: Grade(one.student, one.name, len(asked.get(one.lesson, {})), error=WAITING)
-            for key, one in zip(keys, submissions, strict=True)
+            key: Grade(one.student, one.name, len(exercises.get(one.lesson, {})), error=WAITING)
+            for key, one in keys.items()
         }
         book = {key: earlier.get(key, grade) for key, grade in blank.items()}
         write_grades(out, book)
         yield from ((grade, True) for grade in book.values() if grade.stage == "ended")
-        left = [(key, one) for key, one in zip(keys, submissions, strict=True) if book[key].stage != "ended"]
-        # what ended an earlier call may end this one, too: the others come first
-        for key, one in sorted(left, key=lambda pair: book[pair[0]].stage == "begun"):
+        start_server()
+        # What ended an earlier call may end this one, too: the others come first.
+        left = [key for key in keys if book[key].stage != "ended"]
+        for key in sorted(left, key=lambda key: book[key].stage == "begun"):
             book[key] = replace(blank[key], error=RUNNING, stage="begun")
             write_grades(out, book)
-            book[key] = _graded(one, asked.get(one.lesson, {}), course, context, limit, memory)
+            one = keys[key]
+            book[key] = replace(blank[key], error=one.error, stage="begun")
+            _grade(book[key], one, exercises.get(one.lesson, {}), course, limit=limit, memory=memory)
             write_grades(out, book)
             yield book[key], False
 
     return graded()
 
 
-def _checksum(*values: object) -> str:
-    """Return what names these values: a grade holds as long as its own are the same."""
-    return hashlib.sha256(repr(values).encode()).hexdigest()
-
-
-def _asked(lesson: Any) -> dict[str, str]:
-    """Return the exercises of a lesson: what names each, and the call that checks it."""
+def _exercises(lesson: Any) -> dict[str, str]:
+    """Return the exercises of a lesson: the name of each, and the call that checks it."""
     return {key_of(call): ast.unparse(call) for cell in lesson.cells for call in exercises_of(cell)}
 
 
 def _submissions(folder: Path, lessons: set[str]) -> Iterator[Submission]:
     """Read all that was handed in. Where there is only one lesson, a notebook may have any name."""
     for place in sorted(folder.iterdir()):
-        if place.name.startswith((".", "__")) or place.name in (*OWN, SOLUTIONS):
+        if place.name.startswith((".", "__")) or place.name in (*STUDENTS_FOLDERS, SOLUTIONS):
             continue
         if alone := place.suffix == ".ipynb":
             notebooks = [place]
@@ -144,19 +129,19 @@ def _submissions(folder: Path, lessons: set[str]) -> Iterator[Submission]:
             try:
                 if lesson not in lessons:
                     raise ValueError(f"no lesson is called {cut(lesson)}")
-                read = {f"{lesson}.ipynb": _taken(file, folder)}
+                read = {f"{lesson}.ipynb": _read_bytes(file, folder)}
             except (ValueError, OSError) as error:
                 why = f"{file.name} cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
                 yield Submission(student, file.stem, error=why)
                 continue
             for one in () if alone else (*place.glob(f"{FOLDER}/*.json"), *place.glob("mine/*.py")):
                 with suppress(ValueError, OSError):
-                    read[one.relative_to(place).as_posix()] = _taken(one, folder)
+                    read[one.relative_to(place).as_posix()] = _read_bytes(one, folder)
             yield Submission(student, file.stem, lesson, read)
 
 
-def _taken(file: Path, below: Path, largest: int = LARGEST_HANDED_IN) -> bytes:
-    """Return what is in a file that lies below a folder. Raises ValueError for a link, which could lead to a neighbour's."""
+def _read_bytes(file: Path, below: Path, largest: int = LARGEST_HANDED_IN) -> bytes:
+    """Return the bytes of a file that lies below a folder. Raises ValueError for a link, which could lead to a neighbour's."""
     if any(one.is_symlink() for one in (file, *file.parents) if one != below and one.is_relative_to(below)):
         raise ValueError(f"{file.name} is a link, or lies behind one")
     check_regular(file)
@@ -167,72 +152,32 @@ def _taken(file: Path, below: Path, largest: int = LARGEST_HANDED_IN) -> bytes:
     return content
 
 
-def _graded(
+def _grade(
+    grade: Grade,
     submission: Submission,
-    asked: dict[str, str],
+    exercises: dict[str, str],
     course: dict[str, bytes],
-    context: Any,
+    *,
     limit: float,
     memory: float,
-) -> Grade:
-    grade = Grade(submission.student, submission.name, len(asked), error=submission.error, stage="begun")
+) -> None:
+    """Run a submission in a folder of its own, and write into the grade what comes of it."""
+    from rlviz.lessons.submission import run_submission
+
     if submission.error:
-        return replace(grade, stage="ended")
+        grade.stage = "ended"
+        return
     with tempfile.TemporaryDirectory(prefix="rlviz-grade-", ignore_cleanup_errors=True) as folder:
-        own = Path(folder)
+        work = Path(folder, "work")
         for name, content in {**course, **submission.files}.items():
-            (own / "work" / name).parent.mkdir(parents=True, exist_ok=True)
-            (own / "work" / name).write_bytes(content)
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_bytes(content)
         try:
-            grade = _run_and_listen(grade, submission.lesson, asked, own, context, limit, memory)
-            grade.predictions = _predictions(own / "work", submission)
+            notebook = f"{submission.lesson}.ipynb"
+            run_submission(grade, notebook, exercises, Path(folder), limit=limit, memory=memory)
+            grade.predictions = _predictions(work, submission)
         except Exception as error:  # whatever this one is, the others are graded
             grade.add_error(f"it cannot be graded ({type(error).__name__}: {cut(str(error), 200)})")
-    return grade
-
-
-def _run_and_listen(
-    grade: Grade, lesson: str, asked: dict[str, str], own: Path, context: Any, limit: float, memory: float
-) -> Grade:
-    """Run the notebook in a child, and return the grade as the child sent it last."""
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(grade, f"{lesson}.ipynb", asked, str(own), limit, memory, theirs))
-    begun, patience = None, float(START_SECONDS)  # the first one waits till torch is imported, which is not its time
-    try:
-        process.start()
-        theirs.close()
-        while ours.poll(patience):
-            grade = convert(parse(ours.recv_bytes(LARGEST_SAID), "grade"), Grade, "grade")
-            begun = begun or time.monotonic()
-            patience = max(0.0, begun + limit + GRACE_SECONDS - time.monotonic())
-        if begun is None:
-            raise TimeoutError(f"it did not start in {START_SECONDS:g} seconds")
-        grade.stage = "ended"  # though it does not keep its own limit
-        grade.add_error(f"stopped after {limit:g} seconds")
-    except EOFError:
-        if grade.stage != "ended":
-            grade.add_error(ENDED)
-    finally:
-        if process.pid is not None:
-            end_group(process.pid)
-            process.kill()
-            process.join()
-    grade.seconds = 0.0 if begun is None else time.monotonic() - begun
-    for name in asked:
-        grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
-    return grade
-
-
-def end_group(leader: int) -> None:
-    """Kill a child with all that it started, where the system has groups of processes."""
-    with suppress(ProcessLookupError, PermissionError, AttributeError):
-        os.killpg(leader, signal.SIGKILL)
-
-
-def _run(*given: Any) -> None:
-    from rlviz.lessons.submission import run_notebook  # with torch, for which the table does not wait
-
-    run_notebook(*given)
 
 
 def _predictions(work: Path, submission: Submission) -> list[str]:
@@ -244,8 +189,8 @@ def _predictions(work: Path, submission: Submission) -> list[str]:
         return ["predictions not handed in"]
     try:
         ours, theirs = (
-            convert(parse(content, name), Kept, name).predictions
-            for content in (_taken(work / name, work, LARGEST_SAID), submission.files[name])
+            convert(parse(content, name), LessonPredictions, name).predictions
+            for content in (_read_bytes(work / name, work, LARGEST_PREDICTIONS), submission.files[name])
         )
     except (ValueError, OSError):
         return ["its predictions cannot be read"]

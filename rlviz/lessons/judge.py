@@ -42,7 +42,7 @@ class Unusable(Exception):
     """A student's function that gives nothing that could be compared; the message says so to the student."""
 
 
-def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Result:
+def run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Result:
     """Return the output, and its gradient by each input that `by` names; the output's elements weigh 1, 2, 3, …"""
     values = {name: value.clone() for name, value in inputs.items()}
     leaves = [values[name].requires_grad_() for name in by]
@@ -83,75 +83,73 @@ def broke_off(error: Exception) -> str:
     for words, advice in _ADVICE.items():
         if words in str(error):
             return f"your function broke off ({type(error).__name__}): {advice}"
-    told = textwrap.shorten(str(error), 200, placeholder=" …")
-    return f"your function broke off with {type(error).__name__}{f': {told}' if told else '.'}"
+    text = textwrap.shorten(str(error), 200, placeholder=" …")
+    return f"your function broke off with {type(error).__name__}{f': {text}' if text else '.'}"
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
-def _matches(ours: Result, theirs: Result) -> bool:
-    return _same(ours.output, theirs.output) and all(
-        _same(slope, theirs.slopes[name]) for name, slope in ours.slopes.items()
-    )
+def matches(ours: Result, theirs: Result) -> bool:
+    """Return True if outputs and slopes are equal."""
+    pairs = [(ours.output, theirs.output), *((slope, theirs.slopes[name]) for name, slope in ours.slopes.items())]
+    return all(_same(a, b) for a, b in pairs)
 
 
-def _made(wrong: Callable[..., Any], cases: Sequence[Inputs], by: Sequence[str], got: Sequence[Result]) -> bool:
-    """Whether a mistake gives these results: not where it cannot be called, as in a loss whose other parts do not go with it.
+def _reproduces(wrong: Callable[..., Any], cases: Sequence[Inputs], by: Sequence[str], got: Sequence[Result]) -> bool:
+    """Return True if a mistake gives these results; False where it cannot be called, as in a loss whose parts do not fit.
 
     Without `by` the values alone are compared. With it they come first, on one case: slopes take most of the time.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
         try:
-            if by and not _same(_run(wrong, cases[0], ()).output, got[0].output):
+            if by and not _same(run(wrong, cases[0], ()).output, got[0].output):
                 return False
-            runs = (_run(wrong, case, by) for case in cases)
-            return all(_matches(ours, theirs) for ours, theirs in zip(runs, got, strict=True))
+            runs = (run(wrong, case, by) for case in cases)
+            return all(matches(ours, theirs) for ours, theirs in zip(runs, got, strict=True))
         except (ValueError, TypeError, RuntimeError):
             return False
 
 
-def _in_words(value: Tensor) -> str:
-    return f"{value.item():.3g}" if value.dim() == 0 else f"[{', '.join(f'{x:.3g}' for x in value.tolist())}]"
-
-
 def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
+    """Return a sentence: where two results first differ, the inputs there, and both numbers."""
+
+    def in_words(value: Tensor) -> str:
+        return f"{value.item():.3g}" if value.dim() == 0 else f"[{', '.join(f'{x:.3g}' for x in value.tolist())}]"
+
     place = tuple(int(i) for i in (~torch.isclose(expected, got, rtol=1e-5, atol=1e-7)).nonzero()[0])
-    given = [
-        f"{name} {_in_words(value if value.dim() == 0 else value[place])}"
+    values = [
+        f"{name} {in_words(value if value.dim() == 0 else value[place])}"
         for name, value in inputs.items()
         if value.shape in (expected.shape, ()) or (not place and value.dim() == 1)
     ]
     if "mask" in inputs:
-        given.insert(0, f"lengths {inputs['mask'].sum(-1).tolist()}")
-    where = f" for {', '.join(given)}" if given else ""
+        values.insert(0, f"lengths {inputs['mask'].sum(-1).tolist()}")
+    where = f" for {', '.join(values)}" if values else ""
     at = f"at {list(place)}{where}" if place else where.strip()
-    return f"{at}{': ' if at else ''}{_told_apart(expected[place].item(), got[place].item())}."
-
-
-def _told_apart(expected: float, got: float) -> str:
-    """Return both numbers, with as many digits as it takes to see that they differ."""
-    texts = [(f"{expected:.{digits}g}", f"{got:.{digits}g}") for digits in range(4, 10)]
-    known, shown = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
-    return f"expected {known}, got {shown}{': no number, as from 0 / 0 or ln(−1)' if math.isnan(got) else ''}"
+    # Both numbers get as many digits as it takes to see that they differ.
+    due, value = expected[place].item(), got[place].item()
+    texts = [(f"{due:.{digits}g}", f"{value:.{digits}g}") for digits in range(4, 10)]
+    right, wrong = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
+    no_number = ": no number, as from 0 / 0 or ln(−1)" if math.isnan(value) else ""
+    return f"{at}{': ' if at else ''}expected {right}, got {wrong}{no_number}."
 
 
 def is_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
-    """Whether it is a function of ours, a partial one of it, or does nothing but call the right one by its name."""
+    """Return True for a function of ours, a partial one of it, or one that does nothing but call the right one by its name."""
     student = student.func if isinstance(student, partial) else student
     if str(getattr(student, "__module__", "")).startswith("rlviz."):
         return True
     if not isinstance(student, FunctionType):
         return False
     name = getattr(right, "__name__", type(right).__name__)
-    named = [one.argval for one in dis.get_instructions(student) if one.opname == "LOAD_GLOBAL"]
-    used = [student.__globals__.get(one) for one in named]
+    loaded = [one.argval for one in dis.get_instructions(student) if one.opname == "LOAD_GLOBAL"]
+    used = [student.__globals__.get(one) for one in loaded]
     ours = any(isinstance(one, ModuleType) and one.__name__.startswith("rlviz") for one in used)
-    return any(one is not None and one in (right, type(right)) for one in used) or (
-        ours and name in student.__code__.co_names
-    )
+    is_right = any(one is not None and one in (right, type(right)) for one in used)
+    return is_right or (ours and name in student.__code__.co_names)
 
 
 def judge(
@@ -162,15 +160,15 @@ def judge(
     known: Sequence[Mistake] = (),
     further: Iterable[Mistake] = (),
     by: str | Sequence[str] = (),
-    each: str = "token",
-    through: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+    per: str = "token",
+    adapter: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
     praise: str = "",
 ) -> Verdict:
     """Compare a function with the right one on all cases: values, and gradients by the input named `by`, or by several.
 
     A wrong one is compared with the known mistakes, then with the right one's negative, then with further mistakes, which are
-    only made one after the other, then with the known ones' values alone; else the first number that differs is shown. `each`:
-    what has one value of the result. `through` makes of any of these functions the one that is compared. A function of the
+    only made one after the other, then with the known ones' values alone; else the first number that differs is shown. `per`:
+    what has one value of the result. `adapter` makes of any of these functions the one that is compared. A function of the
     library's own does not pass. Raises nothing.
     """
     if not callable(student):
@@ -178,40 +176,44 @@ def judge(
             False, "give the check your function itself, its name without brackets behind it: check.…(my_function)."
         )
     by = (by,) if isinstance(by, str) else tuple(by)
-    expected = [_run(through(right), case, by) for case in cases]
+    # Whatever goes wrong in a student's function becomes a sentence; what goes wrong in the right one is our error.
+    expected = [run(adapter(right), case, by) for case in cases]
     try:
-        got = [_run(through(student), case, by) for case in cases]
+        got = [run(adapter(student), case, by) for case in cases]
     except Unusable as error:
         return Verdict(False, str(error))
     except Exception as error:
         return Verdict(False, broke_off(error))
+    # Shapes come first: values of another shape would differ everywhere, which says nothing.
     for ours, theirs in zip(expected, got, strict=True):
         due, shape = list(ours.output.shape), list(theirs.output.shape)
         if shape != due:
-            advice = "" if shape else f" One value for each {each}: do not average or add over them."
+            advice = "" if shape else f" One value for each {per}: do not average or add over them."
             if len(shape) == len(due):
                 advice = " Is a sum or mean over the wrong dimension?"
             advice = advice if due else " One number for the whole batch: take the mean."
             return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
-    if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
+    if all(matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
         if is_library(student, right):
             name = getattr(right, "__name__", type(right).__name__)
             return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
         praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."
         overwritten = got[0].overwritten
         return Verdict(True, f"{praise} {_OVERWRITTEN.format(*overwritten)}" if overwritten else praise)
+    # A known mistake before the sign, since some of them only turn it; pairs of mistakes last, since there are many.
     for mistake in known:
-        if _made(through(mistake.wrong), cases, by, got):
+        if _reproduces(adapter(mistake.wrong), cases, by, got):
             return Verdict(False, mistake.says, mistake.name)
     if all(_same(ours.output, -theirs.output) for ours, theirs in zip(expected, got, strict=True)):
         return Verdict(False, "the sign is wrong: everything is the negative of what it should be.")
     for mistake in further:
-        if _made(through(mistake.wrong), cases, by, got):
+        if _reproduces(adapter(mistake.wrong), cases, by, got):
             return Verdict(False, mistake.says, mistake.name)
+    # Nobody foresaw it: the first number that differs, or the gradient where all values are right.
     for ours, theirs, case in zip(expected, got, cases, strict=True):
         if not _same(ours.output, theirs.output):
             for mistake in known:
-                if _made(through(mistake.wrong), cases, (), got):
+                if _reproduces(adapter(mistake.wrong), cases, (), got):
                     return Verdict(False, f"{mistake.says} {_OTHER_SLOPES}", mistake.name)
             return Verdict(False, _first_difference(ours.output, theirs.output, case))
     differs = next(

@@ -72,9 +72,10 @@ def table_loop(student: Callable[..., Any]) -> Verdict:
     """Check (success [K], steps, seed) → the accuracies of a training by REINFORCE on a table, as `reinforce` returns them."""
     success = torch.tensor(SUCCESS)
     try:
-        *curves, again = (_curve(student(success.clone(), TABLE_STEPS, seed)) for seed in (*range(SEEDS), 0))
+        *curves, again = (_read_curve(student(success.clone(), TABLE_STEPS, seed)) for seed in (*range(SEEDS), 0))
     except Exception as error:
         return Verdict(False, str(error) if isinstance(error, Unusable) else broke_off(error))
+    # A curve that depends on the clock comes first: all other findings may change with the next call.
     start, stacked = success.mean().item(), torch.stack(curves)
     end = stacked[:, -1].mean().item()
     least = 0.9 * sum(reinforce(success, TABLE_STEPS, seed)[-1].item() for seed in range(SEEDS)) / SEEDS
@@ -107,7 +108,7 @@ def table_loop(student: Callable[..., Any]) -> Verdict:
     ) or Verdict(True, f"accuracy {start:.2f} before, {end:.2f} after {TABLE_STEPS} steps: the mean of {SEEDS} seeds.")
 
 
-def _curve(got: Any) -> Tensor:
+def _read_curve(got: Any) -> Tensor:
     if got is None:
         raise Unusable("your function returns None: return the accuracies.")
     try:
@@ -186,7 +187,7 @@ class _WatchedLoss:
 
 
 def _wrong_tensors(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:
-    """Return what is wrong with what a loss was given, nothing where it is right."""
+    """Return a sentence on the first tensor that a loss should not have got, "" where all are right."""
     for name, value in (("logp", logp), ("old_logp", old_logp), ("rewards", rewards), ("mask", mask)):
         if not isinstance(value, Tensor):
             return f"{name} must be a tensor; your loop gives {type(value).__name__} to the loss."
@@ -209,7 +210,7 @@ def _wrong_tensors(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor
 
 
 def _wrong_rewards(graded: list[tuple[str, Grade]], rewards: Tensor) -> str:
-    """Return what is wrong with rewards of responses that were graded so, nothing where they are right."""
+    """Return a sentence on rewards that do not fit the grades of their responses, "" where they do."""
     if not bool(((rewards == 0) | (rewards == 1)).all()):
         return "a reward is 1 for a right response and 0 for a wrong one: float(task.grade(prompt, text).correct)."
     if len(graded) < PROMPTS * GROUP:
@@ -237,6 +238,7 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
     except Exception as error:
         return Verdict(False, str(error) if isinstance(error, Unusable) else broke_off(error))
     watched.end_step()
+    # From the first thing that a loop does to the last: what is wrong early explains what is wrong later.
     wrong = first_wrong(
         (not watched.prompts, "your loop never calls the loss: loss(logp, old_logp, None, rewards, mask)."),
         (
@@ -262,6 +264,7 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
     )
     if wrong:
         return wrong
+    # Only a loop without a visible fault is measured, which takes longest.
     start, end = (evaluate(one, TASK).accuracy for one in (load_policy("chain"), policy))
     return first_wrong(
         (

@@ -47,7 +47,7 @@ def reinforce(logp: Tensor, mask: Tensor, R: Tensor, b: Tensor) -> Tensor:
 @exercise(
     "the logits after the step, with actions that were played twice, once and never.",
     cases=TABLE_STEPS,
-    each="logit",
+    per="logit",
     slips="""
 * descended: logits + → logits -
   you step the wrong way: minimise minus the mean of A · log π, or climb the mean itself.

@@ -39,13 +39,13 @@ class Prediction:
 
     def beside(self) -> str:
         """Return guess and result in a sentence."""
-        said = UNPREDICTED if self.guess is None else f"you said {_shown(self.guess)}; the run says"
-        return f"{said} {_shown(self.result)}"
+        before = UNPREDICTED if self.guess is None else f"you said {_format(self.guess)}; the run says"
+        return f"{before} {_format(self.result)}"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A lesson's predictions, as their file holds them."""
+class LessonPredictions:
+    """The predictions of a lesson, as their file holds them."""
 
     lesson: str
     predictions: dict[str, Prediction]
@@ -62,106 +62,88 @@ class Predictions:
     def __init__(self, lesson: str, /, **questions: str | tuple[str, ...]) -> None:
         _check_name(lesson)
         self._questions: dict[str, tuple[str, ...]] = {}
-        for name, said in questions.items():
-            parts = (said,) if isinstance(said, str) else said
+        for name, texts in questions.items():
+            parts = (texts,) if isinstance(texts, str) else texts
             if not isinstance(parts, tuple) or not all(isinstance(part, str) for part in parts) or len(parts) in (0, 2):
-                raise ValueError(f"{name} must be a question, or (question, choice, choice, …); got {said!r}")
+                raise ValueError(f"{name} must be a question, or (question, choice, choice, …); got {texts!r}")
             self._questions[name] = parts
         self._file = Path(FOLDER) / f"{lesson}.json"
         self._lesson = lesson
-        self._kept = self._read()
-
-    def __call__(self, name: str) -> None:
-        """Ask for a guess, unless one is kept already or nobody can answer here. An empty answer leaves it open."""
-        question, *choices = self._question(name)
-        if self._kept[name].guess is not None or not _somebody_answers():
-            return
-        words = f" ({', '.join(f'{place} {choice}' for place, choice in enumerate(choices, 1))})" if choices else ""
-        hint = ""
-        while answer := input(f"{hint}{question}{words} Your prediction: ").strip():
-            hint = self.take(name, answer)
-            if not hint:
-                return
-            hint += " (Enter alone leaves it open.) "
+        self.predictions = self._read()
 
     def take(self, name: str, answer: str) -> str:
-        """Keep what somebody typed as the guess; return what is wrong with it, and keep nothing, where it is no answer."""
+        """Save what somebody typed as the guess; return what is wrong with it, and save nothing, where it is no answer."""
         question, *choices = self._question(name)
         guess: float | str | None
         if choices:
-            guess, wanted = (
-                find_choice(answer, choices, map(str, range(1, len(choices) + 1))),
-                f"one of {', '.join(choices)}",
-            )
+            guess = find_choice(answer, choices, map(str, range(1, len(choices) + 1)))
+            wanted = f"one of {', '.join(choices)}"
         else:
-            guess, wanted = _number(answer, question)
+            guess, wanted = _parse_number(answer, question)
         if guess is None:
             return f"{cut(answer)} is not {wanted}."
-        self._keep(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
+        self._save(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
         return ""
 
     def form(self) -> Widget:
         """Return a field for each question. A field is locked once the lesson has shown its result."""
-        from ipywidgets import VBox
+        from ipywidgets import HTML, Dropdown, HBox, Layout, Text, VBox
 
-        return VBox([self._row(name) for name in self._questions])
+        rows = []
+        for name, (question, *choices) in self._questions.items():
+            before = self.predictions[name]
+            value, is_locked = "" if before.guess is None else _format(before.guess), before.result is not None
+            if choices:
+                options = [("choose …", ""), *zip(choices, choices, strict=True)]
+                field = Dropdown(options=options, value=value, disabled=is_locked)
+            else:
+                field = Text(value, placeholder="your guess", continuous_update=False, disabled=is_locked)
+            field.layout = Layout(width="14em")
+            note = HTML("kept" if value else "")
 
-    def _row(self, name: str) -> Widget:
-        from ipywidgets import HTML, Dropdown, HBox, Layout, Text
+            def answer(change: Mapping[str, str], name: str = name, note: HTML = note) -> None:
+                text = change["new"].strip()
+                late = "The result is shown already." if self.predictions[name].result is not None else ""
+                wrong = late or (self.take(name, text) if text else "")
+                note.value = str(element("span", wrong)) if wrong else "kept" if text else ""
 
-        question, *choices = self._questions[name]
-        kept = self._kept[name]
-        shown, locked = ("" if kept.guess is None else _shown(kept.guess)), kept.result is not None
-        field = (
-            Dropdown(options=[("choose …", ""), *((each, each) for each in choices)], value=shown, disabled=locked)
-            if choices
-            else Text(shown, placeholder="your guess", continuous_update=False, disabled=locked)
-        )
-        field.layout = Layout(width="14em")
-        said = HTML("kept" if shown else "")
-
-        def taken(change: Mapping[str, str]) -> None:
-            answer = change["new"].strip()
-            late = "The result is shown already." if self._kept[name].result is not None else ""
-            wrong = late or (self.take(name, answer) if answer else "")
-            said.value = str(element("span", wrong)) if wrong else "kept" if answer else ""
-
-        field.observe(taken, "value")
-        words = HTML(element("span", question), layout=Layout(width="32em"))
-        return HBox([words, field, said], layout=Layout(flex_flow="row wrap"))
+            field.observe(answer, "value")
+            words = HTML(element("span", question), layout=Layout(width="32em"))
+            rows.append(HBox([words, field, note], layout=Layout(flex_flow="row wrap")))
+        return VBox(rows)
 
     def _ipython_display_(self) -> None:
-        if _somebody_answers():
+        if _is_answered():
             from IPython.display import display
 
             display(self.form())
 
     def result(self, name: str, value: Value) -> None:
-        """Keep what came out, and print it beside the guess."""
-        self._question(name)
+        """Save what came out, and print it beside the guess."""
+        question = self._question(name)[0]
         number = value.item() if hasattr(value, "item") else value
-        self._keep(name, result=number if isinstance(number, str) else float(number))
-        print(f"{self._question(name)[0]} {self._kept[name].beside()}.")  # noqa: T201 - it is the cell's output
+        self._save(name, result=number if isinstance(number, str) else float(number))
+        print(f"{question} {self.predictions[name].beside()}.")  # noqa: T201 - it is the cell's output
 
     def table(self) -> Table:
         """Return all guesses and results side by side."""
-        return Table(list(self._kept.values()))
+        return Table(list(self.predictions.values()))
 
     def _question(self, name: str) -> tuple[str, ...]:
         if name not in self._questions:
             raise ValueError(f"name must be one of {', '.join(self._questions)}; got {name!r}")
         return self._questions[name]
 
-    def _keep(self, name: str, **changed: Any) -> None:
-        self._kept[name] = replace(self._kept[name], **changed)
+    def _save(self, name: str, **changed: Any) -> None:
+        self.predictions[name] = replace(self.predictions[name], **changed)
         self._file.parent.mkdir(exist_ok=True)
-        write_json(self._file, asdict(Kept(self._lesson, self._kept)))
+        write_json(self._file, asdict(LessonPredictions(self._lesson, self.predictions)))
 
     def _read(self) -> dict[str, Prediction]:
         before: dict[str, Prediction] = {}
         if self._file.exists():
             try:
-                before = read_json(self._file, Kept).predictions
+                before = read_json(self._file, LessonPredictions).predictions
             except ValueError as error:
                 aside = self._file.with_suffix(".damaged.json")
                 os.replace(self._file, aside)
@@ -183,7 +165,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         style = "text-align: left; padding: 3px 10px"
-        cells = [(row.question, _shown(row.guess), _shown(row.result)) for row in self.rows]
+        cells = [(row.question, _format(row.guess), _format(row.result)) for row in self.rows]
         rows = [element("tr", *(element("td", part, style=style) for part in row)) for row in cells]
         columns = ("question", "your prediction", "result")
         return table(columns, rows, heading=style, style="font-size: 15px", caption="What you predicted, and what came")
@@ -204,12 +186,14 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
     by_question: dict[str, list[Prediction]] = {}
     for file in sorted(Path(folder).rglob(f"{lesson}.json")):
         try:
-            for prediction in read_json(file, Kept).predictions.values():
+            for prediction in read_json(file, LessonPredictions).predictions.values():
                 by_question.setdefault(prediction.question, []).append(prediction)
         except (ValueError, OSError) as error:
             warnings.warn(f"left out: {error}", stacklevel=2)
-    guesses = {question: [one.guess for one in ones if one.guess is not None] for question, ones in by_question.items()}
-    guesses = {question: values for question, values in guesses.items() if values}
+    guesses = {}
+    for question, answers in by_question.items():
+        if values := [answer.guess for answer in answers if answer.guess is not None]:
+            guesses[question] = values
     if not guesses:
         raise ValueError(
             f"folder must hold predictions of lesson {lesson!r}, such as a student's {FOLDER}/{lesson}.json; "
@@ -241,16 +225,16 @@ def _check_name(lesson: str) -> None:
         raise ValueError(f"lesson must be made of letters, digits, - and _, such as '03_grpo'; got {lesson!r}")
 
 
-def _somebody_answers() -> bool:
-    """Whether input() reaches a person: a kernel says so itself; RLVIZ_ASK=0 asks nobody."""
+def _is_answered() -> bool:
+    """Return True if a question reaches a person: a kernel says so itself; RLVIZ_ASK=0 asks nobody."""
     if os.environ.get("RLVIZ_ASK") == "0":
         return False
     kernel = getattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel", None)
     return sys.stdin.isatty() if kernel is None else bool(getattr(kernel, "_allow_stdin", False))
 
 
-def _number(answer: str, question: str) -> tuple[float | None, str]:
-    """Return a number as people write it, .5, 0,5, 50 %, where it is one, and what the question asks for.
+def _parse_number(answer: str, question: str) -> tuple[float | None, str]:
+    """Return a number as people write it, .5, 0,5, 50 %, None for any other text, and what the question asks for.
 
     50 % is 50 where per cent are asked for, else .5. A question that says (0 to 1) takes no other numbers.
     """
@@ -269,15 +253,15 @@ def _number(answer: str, question: str) -> tuple[float | None, str]:
 SIGNS = str.maketrans("−–—’×", "---'x")  # that no keyboard has
 
 
-def _typed(text: str) -> str:
-    return " ".join(text.translate(SIGNS).casefold().split()).strip(" .)\"'“”")
-
-
 def find_choice(answer: str, choices: Sequence[str], marks: Iterable[str]) -> str | None:
     """Return the choice that an answer names by its mark or its words: case, spaces and signs that look alike do not count."""
-    by_words = {_typed(choice): choice for choice in choices}
-    return {**by_words, **dict(zip(marks, choices, strict=False))}.get(_typed(answer))
+
+    def simplify(text: str) -> str:
+        return " ".join(text.translate(SIGNS).casefold().split()).strip(" .)\"'“”")
+
+    by_words = {simplify(choice): choice for choice in choices}
+    return {**by_words, **dict(zip(marks, choices, strict=False))}.get(simplify(answer))
 
 
-def _shown(value: float | str | None) -> str:
+def _format(value: float | str | None) -> str:
     return "–" if value is None else value if isinstance(value, str) else f"{value:.4g}"

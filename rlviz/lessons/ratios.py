@@ -93,7 +93,7 @@ def without_padding(function: Callable[..., Any]) -> Callable[..., Any]:
     "the weight of every token, below the cap and above it, at two caps.",
     like=mismatch.capped_weight,
     cases=SAMPLERS,
-    through=without_padding,
+    adapter=without_padding,
     slips="""
 * weight upside down: old_logp - sampler_logp → sampler_logp - old_logp
   your weight is upside down: what the sampler draws too seldom has to count more, so it is trainer over sampler.

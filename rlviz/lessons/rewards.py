@@ -22,7 +22,7 @@ def soft_overlong_punishment(max_length: int, cache: int) -> Exercise:
         "right for short responses, on the ramp, at max_length and far beyond, whatever they earned.",
         like=SoftOverlongPunishment(max_length=max_length, cache=cache),
         cases=lengths_around(max_length, cache),
-        each="response",
+        per="response",
         slips=f"""
 * overlong counts the prompt: - lengths → - (lengths + 6)
   the prompt's tokens are counted: only what the policy wrote can be overlong.

@@ -1,12 +1,13 @@
-"""Run a submitted notebook: nbclient in a child process, its kernel in another, with limits of time and memory.
+"""Run one submitted notebook: nbclient here, its kernel in a process of its own, with limits of time and memory.
 
-The child runs no code of the submission. It leads a process group with the kernel and what that starts, and ends it when the
-grader is gone. Checks are calls of the grader's own, between the cells, and their verdicts come back in the kernel's replies.
+The kernel leads a process group with all that it starts, and ends it when the grader is gone. Checks are calls of the grader's
+own, between the cells, and their verdicts come back in the kernel's replies.
 """
 
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import multiprocessing
 import os
@@ -17,127 +18,201 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, cast
 
 import nbformat
-from ipykernel.ipkernel import IPythonKernel
-from ipykernel.kernelapp import IPKernelApp
 from jupyter_client.asynchronous import AsyncKernelClient
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
-from rlviz.lessons import check
 from rlviz.lessons.editions import SOLUTIONS, exercises_of, key_of, read_notebook
-from rlviz.lessons.gradebook import Grade
-from rlviz.lessons.grading import START_SECONDS, end_group
+from rlviz.lessons.gradebook import ENDED, Grade
 from rlviz.lessons.verdict import Verdict
 from small_models.checks import cut
 from small_models.files import convert
 
+# Imported once, what a submission needs takes no kernel its seconds again. Elsewhere a fork is not safe or not known.
+START = "forkserver" if sys.platform == "linux" else "spawn"
+START_SECONDS = 300
 LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
 OPENED = "opened"  # the file with the names of the solutions that were opened
 
 
-def run_notebook(
-    grade: Grade, name: str, asked: dict[str, str], own: str, limit: float, memory: float, grader: Any
-) -> None:
-    """Run own/work/`name` and send the grade, as JSON, at the beginning, after each check and at the end.
+def start_server() -> None:
+    """Begin the process from which kernels are forked, with torch imported."""
+    if START != "forkserver":
+        return
+    multiprocessing.get_context(START).set_forkserver_preload(["rlviz.lessons.check", "ipykernel.kernelapp", __name__])
+    resource_tracker.ensure_running()
+    # A Ctrl-C reaches all processes of a terminal; the server inherits that it waits, and ends with this process.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
+    forkserver.ensure_running()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    asked: name of an exercise → the lesson's call. limit: seconds. memory: GB that may be asked for, on Linux. A grade whose
-    stage is not "ended" when this process has ended says that the kernel died.
+
+def run_submission(
+    grade: Grade, notebook: str, exercises: dict[str, str], folder: Path, *, limit: float, memory: float
+) -> None:
+    """Run folder/work/`notebook` and write what comes of it into the grade, whose stage is "ended" unless the kernel died.
+
+    exercises: name → the lesson's call of its check. limit: seconds. memory: GB that may be asked for, on Linux.
     """
-    if hasattr(os, "setsid"):
-        os.setsid()
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-    def send() -> None:
-        with suppress(OSError):
-            grade.solutions = list(dict.fromkeys(Path(own, OPENED).read_text(encoding="utf-8").splitlines()))
-        grader.send_bytes(json.dumps(asdict(grade), ensure_ascii=False).encode(errors="replace"))
-
-    send()
-    try:
-        _limit(Path(own), memory)
-        _execute(grade, Path(name), asked, Path(own), limit, send)
-        grade.stage = "ended"
-    except CellTimeoutError:
-        grade.stage = "ended"
-        grade.add_error(f"stopped after {limit:g} seconds")
-    except DeadKernelError:
-        pass
-    except BaseException as error:  # whatever it is, it has a row
-        grade.add_error(f"it cannot be graded ({type(error).__name__}: {cut(str(error), 200)})")
-    send()
-    end_group(os.getpid())
-    os._exit(0)
-
-
-def _execute(
-    grade: Grade, notebook: Path, asked: dict[str, str], own: Path, limit: float, send: Callable[[], None]
-) -> None:
-    """Let a kernel run the cells, and take errors and verdicts from its replies into the grade."""
     token = secrets.token_hex()  # no cell of a submission begins with it
     try:
-        cells = list(_with_checks(read_notebook(notebook).cells, asked, token))
+        cells = list(_with_checks(read_notebook(folder / "work" / notebook).cells, exercises, token))
     except ValueError:
-        grade.error = "it is no notebook of Jupyter's format 4"
-        return
-    kernel, end = _Kernel(own, token), time.monotonic() + limit
-    _end_with_the_parent(own)
-
-    def keep(cell: Any, execute_reply: Any, **_: Any) -> None:
-        content = execute_reply["content"]
-        if cell.source.startswith(token):
-            key, _call = json.loads(cell.source.removeprefix(token))
-            grade.verdicts[key] = convert(content["user_expressions"], Verdict, "verdict")
-            send()
-        elif content["status"] == "error":
-            grade.error = grade.error or cut(f"{content['ename']}: {content['evalue']}", 200)
-
-    client: Any = NotebookClient(nbformat.v4.new_notebook(cells=cells), km=cast(Any, kernel), on_cell_executed=keep)
-    client.allow_errors, client.startup_timeout = True, START_SECONDS
-    client.timeout_func = lambda cell: max(0.01, end - time.monotonic())
-    client.output = lambda *_: None  # nobody looks at outputs, and they may be large
-    client.execute()
+        grade.error, grade.stage = "it is no notebook of Jupyter's format 4", "ended"
+        cells = []
+    asyncio.run(_execute(grade, cells, token, folder, limit, memory))
+    with suppress(OSError):
+        grade.solutions = list(dict.fromkeys((folder / OPENED).read_text(encoding="utf-8").splitlines()))
+    for name in exercises:
+        grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
 
 
-def _end_with_the_parent(own: Path) -> None:
-    """Let a thread end this process, and its group, when the one that started it is gone, by whatever signal."""
-    parent: Any = multiprocessing.parent_process()
-
-    def watch() -> None:
-        connection.wait([parent.sentinel])
-        shutil.rmtree(own, ignore_errors=True)
-        end_group(os.getpid())
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _with_checks(cells: list[Any], asked: dict[str, str], token: str) -> Iterator[Any]:
+def _with_checks(cells: list[Any], exercises: dict[str, str], token: str) -> Iterator[Any]:
     """Yield a notebook's code with a cell of the grader's after each exercise, and at the end for those that are missing."""
-    left = dict(asked)
+    left = dict(exercises)
     for cell in cells:
         if cell.cell_type != "code":
             continue
         yield cell
         for call in exercises_of(cell):
-            if (key := key_of(call)) in asked:
+            if (key := key_of(call)) in exercises:
                 left.pop(key, None)
-                chosen = bool(call.args) and isinstance(call.args[0], ast.Constant)  # a puzzle: the answer is the call
-                yield nbformat.v4.new_code_cell(token + json.dumps([key, ast.unparse(call) if chosen else asked[key]]))
+                is_puzzle = bool(call.args) and isinstance(call.args[0], ast.Constant)  # its answer is in the call
+                check = ast.unparse(call) if is_puzzle else exercises[key]
+                yield nbformat.v4.new_code_cell(token + json.dumps([key, check]))
     yield from (nbformat.v4.new_code_cell(token + json.dumps(pair)) for pair in left.items())
 
 
-def _limit(own: Path, memory: float) -> None:
-    """Leave the streams and the folders of the person who grades, and take limits where the system has them."""
-    os.chdir(own / "work")
-    home = own / "home"
+async def _execute(grade: Grade, cells: list[Any], token: str, folder: Path, limit: float, memory: float) -> None:
+    """Let a kernel run the cells, and take errors and verdicts from its replies into the grade."""
+
+    def read_reply(cell: Any, execute_reply: Any, **_: Any) -> None:
+        content = execute_reply["content"]
+        if cell.source.startswith(token):
+            key, _call = json.loads(cell.source.removeprefix(token))
+            grade.verdicts[key] = convert(content["user_expressions"], Verdict, "verdict")
+        elif content["status"] == "error":
+            grade.error = grade.error or cut(f"{content['ename']}: {content['evalue']}", 200)
+
+    kernel = Kernel(folder, token, memory)
+    book = nbformat.v4.new_notebook(cells=cells)
+    client: Any = NotebookClient(book, km=cast(Any, kernel), on_cell_executed=read_reply, startup_timeout=START_SECONDS)
+    client.allow_errors, client.output = True, lambda *_: None  # nobody looks at outputs, and they may be large
+    try:
+        await client.async_start_new_kernel_client()
+        begun = time.monotonic()  # the seconds in which torch is imported are not the student's
+        client.timeout_func = lambda cell: max(0.01, begun + limit - time.monotonic())
+        try:
+            for place, cell in enumerate(cells):
+                await client.async_execute_cell(cell, place)
+            grade.stage = "ended"
+        except CellTimeoutError:
+            grade.stage = "ended"
+            grade.add_error(f"stopped after {limit:g} seconds")
+        except DeadKernelError:  # which nbclient raises also where the grader is stopped
+            grade.add_error(ENDED)
+        finally:
+            grade.seconds = time.monotonic() - begun
+    finally:
+        kernel.end()
+
+
+class Kernel(AsyncKernelClient):
+    """A kernel in a process of its own, and what speaks to it; nbclient takes it for the manager, too."""
+
+    has_kernel = True
+
+    def __init__(self, folder: Path, token: str, memory: float) -> None:
+        local: dict[str, Any] = {"transport": "ipc", "ip": str(folder / "k")} if os.name == "posix" else {}
+        super().__init__(connection_file=str(folder / "kernel.json"), **local)
+        self.write_connection_file()
+        context: Any = multiprocessing.get_context(START)
+        self.process = context.Process(target=_serve, args=(folder, token, memory))
+        self.process.start()
+
+    def client(self) -> Kernel:
+        return self
+
+    async def _async_is_alive(self) -> bool:
+        return self.process.is_alive()
+
+    is_alive = _async_is_alive
+
+    async def cleanup_resources(self) -> None:
+        """Do nothing: `end` does all, also where the kernel did not start."""
+
+    def end(self) -> None:
+        self.stop_channels()
+        _end_group(self.process.pid)
+        self.process.kill()
+        self.process.join()
+
+
+def _end_group(leader: int) -> None:
+    """Kill a kernel with all that it started, where the system has groups of processes."""
+    with suppress(ProcessLookupError, PermissionError, AttributeError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _serve(folder: Path, token: str, memory: float) -> None:
+    """Run the kernel, in its own process, until it is killed."""
+    from ipykernel.ipkernel import IPythonKernel
+    from ipykernel.kernelapp import IPKernelApp
+
+    from rlviz.lessons import check
+
+    _limit(folder, memory)
+    checks = {name: staticmethod(part) for name, part in vars(check).items() if name[0] != "_" and callable(part)}
+
+    class Judging(IPythonKernel):
+        async def do_execute(self, code: str, *more: Any, **settings: Any) -> dict[str, Any]:
+            if not code.startswith(token):
+                return await super().do_execute(code, *more, **settings)
+            _, call = json.loads(code.removeprefix(token))
+            # The grader's checks judge, whatever the notebook calls `check` by now.
+            verdict = _judge(call, {**self.shell.user_ns, "check": type("check", (), checks)})
+            return {"status": "ok", "execution_count": 0, "payload": [], "user_expressions": asdict(verdict)}
+
+    # What is printed, nobody reads, and to send it may take longer than the notebook.
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - till it ends
+    app = IPKernelApp.instance(kernel_class=Judging, outstream_class=None)
+    app.config.HistoryManager.enabled = False
+    app.config.InlineBackend.figure_formats = set()  # nobody looks at the pictures
+    app.initialize(["-f", str(folder / "kernel.json")])
+    _watch_solutions(str(folder / OPENED))
+    app.start()
+
+
+def _limit(folder: Path, memory: float) -> None:
+    """Separate this process from the streams, files and folders of the grader, and set its limits where the system has any."""
+    parent: Any = multiprocessing.parent_process()
+    if hasattr(os, "setsid"):
+        os.setsid()
+    if START == "forkserver":
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        tracker: Any = resource_tracker._resource_tracker
+        tracker._fd = tracker._pid = None  # whoever starts processes gets a new one
+        # Of the files that the server left open only the one stays by which the end of the grader is seen.
+        os.closerange(3, parent.sentinel)
+        os.closerange(parent.sentinel + 1, os.sysconf("SC_OPEN_MAX"))
+
+    def end_with_the_grader() -> None:
+        connection.wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
+        _end_group(os.getpid())
+        os._exit(1)
+
+    threading.Thread(target=end_with_the_grader, daemon=True).start()
+    os.chdir(folder / "work")
+    home = folder / "home"
     home.mkdir()
     os.environ |= {"RLVIZ_ASK": "0", "MPLBACKEND": "agg"}
     os.environ |= dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "IPYTHONDIR"), str(home))
@@ -156,58 +231,6 @@ def _limit(own: Path, memory: float) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
 
 
-class _Kernel(AsyncKernelClient):
-    """A kernel in a process of its own, and what speaks to it; forked where that is safe, so that it has torch already."""
-
-    has_kernel = True  # nbclient takes it for the manager, too
-
-    def __init__(self, own: Path, token: str) -> None:
-        local: dict[str, Any] = {"transport": "ipc", "ip": str(own / "k")} if os.name == "posix" else {}
-        super().__init__(connection_file=str(own / "kernel.json"), **local)
-        self.write_connection_file()
-        starting: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-        self.process = starting.Process(target=_serve, args=(own, token))
-        self.process.start()
-
-    def client(self) -> _Kernel:
-        return self
-
-    async def _async_is_alive(self) -> bool:
-        return self.process.is_alive()
-
-    is_alive = _async_is_alive
-
-
-def _serve(own: Path, token: str) -> None:
-    """Be the kernel. What it has from the child and from the server that forked both is closed: others depend on it."""
-    if sys.platform == "linux":
-        tracker: Any = resource_tracker._resource_tracker
-        tracker._fd = tracker._pid = None  # whoever starts processes gets a new one
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    else:
-        _end_with_the_parent(own)
-    checks = {
-        name: staticmethod(one) for name, one in vars(check).items() if not name.startswith("_") and callable(one)
-    }
-
-    class Judging(IPythonKernel):
-        async def do_execute(self, code: str, *more: Any, **settings: Any) -> dict[str, Any]:
-            if not code.startswith(token):
-                return await super().do_execute(code, *more, **settings)
-            _, call = json.loads(code.removeprefix(token))
-            verdict = _judge(call, {**self.shell.user_ns, "check": type("check", (), checks)})
-            return {"status": "ok", "execution_count": 0, "payload": [], "user_expressions": asdict(verdict)}
-
-    # what is printed, nobody reads, and to send it may take longer than the notebook
-    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - till it ends
-    app = IPKernelApp.instance(kernel_class=Judging, outstream_class=None)
-    app.config.HistoryManager.enabled = False
-    app.config.InlineBackend.figure_formats = set()  # nobody looks at the pictures
-    app.initialize(["-f", str(own / "kernel.json")])
-    _watch_solutions(str(own / OPENED))
-    app.start()
-
-
 def _judge(call: str, names: dict[str, Any]) -> Verdict:
     try:
         verdict = eval(call, names)
@@ -219,10 +242,10 @@ def _judge(call: str, names: dict[str, Any]) -> Verdict:
 def _watch_solutions(opened: str) -> None:
     """Write down every file of solutions that is opened, and every module of that name that is imported."""
 
-    def watch(event: str, given: tuple[Any, ...]) -> None:
-        if event not in ("open", "import") or given[0] == opened:
+    def watch(event: str, details: tuple[Any, ...]) -> None:
+        if event not in ("open", "import") or details[0] == opened:
             return
-        parts = str(given[0]).replace("\\", "/").split("." if event == "import" else "/")
+        parts = str(details[0]).replace("\\", "/").split("." if event == "import" else "/")
         if SOLUTIONS in parts:
             with suppress(OSError), open(opened, "a", encoding="utf-8", errors="replace") as file:
                 file.write(cut("/".join(parts[parts.index(SOLUTIONS) :])) + "\n")

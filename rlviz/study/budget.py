@@ -110,25 +110,40 @@ class BudgetedRun:
         return self.contender.name, self.seed
 
     @property
-    def complete(self) -> bool:
-        """Whether the run has used its budget, was evaluated there, and was finished."""
-        if not self._begun:
+    def has_begun(self) -> bool:
+        return (self.folder / "config.json").is_file()
+
+    @property
+    def is_complete(self) -> bool:
+        """True once the run has used its budget, was evaluated there, and was finished."""
+        if not self.has_begun:
             return False
         frame = run_frame(self.folder, *self.key)
-        enough = bool((frame.loc[frame[METRIC].notna(), self.budget] >= self.amount).any())
-        return enough and RunFolder.open(self.folder).config["settings"]["steps"] == frame["step"].iloc[-1]
+        is_enough = bool((frame.loc[frame[METRIC].notna(), self.budget] >= self.amount).any())
+        return is_enough and RunFolder.open(self.folder).config["settings"]["steps"] == frame["step"].iloc[-1]
 
     def run(self) -> Generator[RunProgress, None, None]:
         """Begin the run or go on with it; yield where it stands before each step, and at the end."""
-        run = self._resume() if self._begun else self._begin()
+        who, summary = self.contender, self.folder / "summary.json"
+        if self.has_begun:
+            run: TrainingRun[Any] = resume(
+                self.folder, steps=UNLIMITED, device=self.device, task=self.task, algorithm=who.algorithm
+            )
+        else:
+            policy, settings = load_policy(self.policy, device=self.device), who.settings_with(self.seed)
+            run = train(policy, self.task, who.algorithm, settings, reference=who.reference, out=self.folder)
+        if not summary.is_file():  # it begins, or was stopped before this was known
+            before = evaluate(run.start, self.task, max_new_tokens=run.settings.max_new_tokens).accuracy
+            write_json(summary, {"accuracy_before": before})
         frame = run_frame(self.folder, *self.key)
         measured = frame[frame[METRIC].notna()].iloc[-1]  # the start at least
         accuracy, evaluated_at = float(measured[METRIC]), float(measured[self.budget])
         spent = float(frame[self.budget].iloc[-1])
+        cost = "responses_sampled" if self.budget == "responses" else "seconds"
 
         def passes_a_mark(step: Mapping[str, Any]) -> bool:
-            """Return whether a step ends the budget, or its current tenth."""
-            after = spent + self._cost(step)
+            """Return True for a step that ends the budget, or its current tenth."""
+            after = spent + float(step[cost])
             tenths = EVALUATIONS / self.amount
             return after >= self.amount or int(after * tenths) > int(spent * tenths)
 
@@ -137,43 +152,15 @@ class BudgetedRun:
             while evaluated_at < self.amount:
                 yield RunProgress(*self.key, spent, self.amount, accuracy, done=False)
                 record = next(run)
-                spent += self._cost(vars(record))
+                spent += float(vars(record)[cost])
                 if record.held_out_accuracy is not None:
                     accuracy, evaluated_at = record.held_out_accuracy, spent
-        self._finish(run, accuracy)
+        # It is left as one that has done all its steps, so that `resume` asks for a higher total.
+        before_and_after = {"accuracy_before": accuracy_before(self.folder), "accuracy_after": accuracy}
+        write_json(summary, {**before_and_after, **run.totals, "finished": True, "seed": self.seed})
+        config = RunFolder.open(self.folder).config
+        write_json(self.folder / "config.json", {**config, "settings": asdict(replace(run.settings, steps=run.step))})
         yield RunProgress(*self.key, spent, self.amount, accuracy, done=True)
-
-    @property
-    def _begun(self) -> bool:
-        return (self.folder / "config.json").is_file()
-
-    def _cost(self, step: Mapping[str, Any]) -> float:
-        return float(step["responses_sampled" if self.budget == "responses" else "seconds"])
-
-    def _begin(self) -> TrainingRun[Any]:
-        policy, who = load_policy(self.policy, device=self.device), self.contender
-        settings = who.settings_with(self.seed)
-        run = train(policy, self.task, who.algorithm, settings, reference=who.reference, out=self.folder)
-        self._evaluate_start(run)
-        return run
-
-    def _resume(self) -> TrainingRun[Any]:
-        algorithm = self.contender.algorithm
-        run = resume(self.folder, steps=UNLIMITED, device=self.device, task=self.task, algorithm=algorithm)
-        if not (self.folder / "summary.json").is_file():  # it was stopped before this was known
-            self._evaluate_start(run)
-        return run
-
-    def _evaluate_start(self, run: TrainingRun[Any]) -> None:
-        before = evaluate(run.start, self.task, max_new_tokens=run.settings.max_new_tokens).accuracy
-        write_json(self.folder / "summary.json", {"accuracy_before": before})
-
-    def _finish(self, run: TrainingRun[Any], accuracy: float) -> None:
-        """Leave the run as one that has done all its steps, so that `resume` asks for a higher total."""
-        before = {"accuracy_before": accuracy_before(self.folder), "accuracy_after": accuracy}
-        write_json(self.folder / "summary.json", {**before, **run.totals, "finished": True, "seed": self.seed})
-        settings = replace(run.settings, steps=run.step)
-        write_json(self.folder / "config.json", {**RunFolder.open(self.folder).config, "settings": asdict(settings)})
 
 
 def run_frame(folder: Path, contender: str, seed: int) -> pd.DataFrame:

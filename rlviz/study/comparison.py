@@ -101,7 +101,21 @@ class Comparison:
     def verdict(self) -> list[str]:
         """Return a sentence for every contender but the first: whether its difference exceeds the seeds' spread."""
         first, *others = self.table().to_dict("records")
-        return [_sentence(row, first) for row in others]
+        sentences = []
+        for row in others:
+            size, seeds = row["difference"], min(row["runs"], first["runs"])
+            where = f"{abs(size):.3f} {'above' if size > 0 else 'below'}" if abs(size) >= 0.0005 else "level with"
+            ends = f"{row['contender']} ends {where} {first['contender']}"
+            if math.isnan(row["difference_low"]):
+                few = "1 seed of a side is" if seeds == 1 else f"{seeds} seeds of a side are"
+                sentences.append(f"{ends}; {few} too few to say more.")
+                continue
+            within = f"95 % interval {row['difference_low']:+.3f} to {row['difference_high']:+.3f}"
+            verdict = "exceeds" if row["exceeds"] else "does not exceed"
+            few = "; with so few seeds, one pair of equals in eight would pass for different"
+            doubt = few if seeds == 3 and row["exceeds"] else ""
+            sentences.append(f"{ends} ({within}): this {verdict} the seeds' spread{doubt}.")
+        return sentences
 
     def _runs(self) -> Iterator[tuple[str, int, pd.DataFrame]]:
         for _, run in self.frame.groupby(["contender", "seed"], sort=False):
@@ -117,19 +131,6 @@ def _accuracy(run: pd.DataFrame, budget: Budget, at: ArrayLike) -> NDArray[np.fl
         reach = f"from {spent[0]:g} to {spent[-1]:g} {budget}" if len(spent) else "nowhere"
         raise ValueError(f"amount: the evaluations of {name}, seed {seed}, reach {reach}; got {np.max(at):g} {budget}")
     return np.interp(np.asarray(at, dtype=float), spent, measured[METRIC].to_numpy(dtype=float))
-
-
-def _sentence(row: Mapping[Any, Any], first: Mapping[Any, Any]) -> str:
-    size, seeds = row["difference"], min(row["runs"], first["runs"])
-    where = f"{abs(size):.3f} {'above' if size > 0 else 'below'}" if abs(size) >= 0.0005 else "level with"
-    ends = f"{row['contender']} ends {where} {first['contender']}"
-    if math.isnan(row["difference_low"]):
-        return f"{ends}; {seeds} seed{'s'[: seeds > 1]} of a side {'are' if seeds > 1 else 'is'} too few to say more."
-    verdict = "exceeds" if row["exceeds"] else "does not exceed"
-    few = "; with so few seeds, one pair of equals in eight would pass for different"
-    doubt = few if seeds == 3 and row["exceeds"] else ""
-    within = f"95 % interval {row['difference_low']:+.3f} to {row['difference_high']:+.3f}"
-    return f"{ends} ({within}): this {verdict} the seeds' spread{doubt}."
 
 
 @checked
@@ -165,10 +166,25 @@ def compare(
         seeds = range(seeds)
     limit = AMOUNTS[budget] if amount is None else amount
     the_task = find_task(task) if isinstance(task, str) else task
-    _check(contenders, seeds, limit)
+    check_not_empty("contenders", contenders)
+    slugs = [contender.slug for contender in contenders]
+    for contender in contenders:
+        if not contender.slug or slugs.count(contender.slug) > 1:
+            raise ValueError(f"contenders must have names of their own, in letters or digits; got {contender.name!r}")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be at least 1, or different numbers; got {list(seeds)}")
+    for seed in seeds:
+        check_seed(seed)
+    check_number("amount", limit, lambda number: number > 0, "above 0")
     check_where(jobs, on)
     source = start_of(the_task) if policy is None else str(policy)
-    _check_beginnings(contenders, the_task, source, device, budget)
+    # What would be refused at the beginning of a run is refused before any training.
+    loaded = load_policy(source, device=device)
+    for contender in contenders:
+        if not isinstance(contender.algorithm, PreferenceOptimization):
+            train(loaded, the_task, contender.algorithm, contender.settings_with(0), reference=contender.reference)
+        elif budget == "responses":
+            raise ValueError(PAIRS.format(contender.name))
     plan = {
         "rlviz": rlviz.__version__,
         **the_task.described,
@@ -177,14 +193,20 @@ def compare(
         "amount": limit,
         "contenders": {contender.name: contender.described for contender in contenders},
     }
-    plan = json.loads(json_text(plan))  # as it is read again
-    folder = _next_folder(plan) if out is None else Path(out)
+    plan = json.loads(json_text(plan))  # as it is read again, to be compared with what a folder holds
+    if out is None:  # the folder where this comparison was begun, or a new one
+        folders = (Path("runs") / f"compare-{number:03d}" for number in count(1))
+        same = {**plan, "seeds": None}
+        folder = next(f for f in folders if not f.exists() or {**(read_plan(f) or {}), "seeds": None} == same)
+    else:
+        folder = Path(out)
     all_contenders = {**_contenders_in(folder, plan), **plan["contenders"]}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "comparison.json", {**plan, "contenders": all_contenders, "seeds": list(seeds)})
     except OSError as error:
         raise OSError(f"out: {folder} cannot be made or written ({error.strerror})") from error
+    # Seeds in turn, so that a comparison that is stopped has as many runs of each contender.
     jobs_to_do = [
         BudgetedRun(folder / f"{contender.slug}-seed{seed}", contender, seed, the_task, source, device, budget, limit)
         for seed in seeds
@@ -198,9 +220,9 @@ class Comparing(Running[BudgetedRun, RunProgress]):
 
     def __init__(self, folder: Path, every: Sequence[BudgetedRun], jobs: int | None, on: str) -> None:
         self.folder = folder
-        super().__init__(every, {run.key for run in every if run.complete}, jobs=jobs, on=on)
+        super().__init__(every, {run.key for run in every if run.is_complete}, jobs=jobs, on=on)
 
-    def keep(self, key: tuple[str, int], now: RunProgress) -> tuple[RunProgress, bool]:
+    def save(self, key: tuple[str, int], now: RunProgress) -> tuple[RunProgress, bool]:
         return now, now.done
 
     def result(self) -> Comparison:
@@ -211,38 +233,6 @@ class Comparing(Running[BudgetedRun, RunProgress]):
         ordered = sorted(self.all, key=lambda job: names.index(job.contender.name))
         frame = pd.concat([run_frame(job.folder, *job.key) for job in ordered], ignore_index=True)
         return Comparison(frame, first.task.name, first.budget, first.amount)
-
-
-def _check(contenders: Sequence[Contender], seeds: Sequence[int], amount: float) -> None:
-    check_not_empty("contenders", contenders)
-    slugs = [contender.slug for contender in contenders]
-    for contender in contenders:
-        if not contender.slug or slugs.count(contender.slug) > 1:
-            raise ValueError(f"contenders must have names of their own, in letters or digits; got {contender.name!r}")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be at least 1, or different numbers; got {list(seeds)}")
-    for seed in seeds:
-        check_seed(seed)
-    check_number("amount", amount, lambda number: number > 0, "above 0")
-
-
-def _check_beginnings(contenders: Sequence[Contender], task: Task, policy: str, device: str, budget: str) -> None:
-    """Refuse before any training what would be refused at the beginning of a run."""
-    loaded = load_policy(policy, device=device)
-    for contender in contenders:
-        if not isinstance(contender.algorithm, PreferenceOptimization):
-            train(loaded, task, contender.algorithm, contender.settings_with(0), reference=contender.reference)
-        elif budget == "responses":
-            raise ValueError(PAIRS.format(contender.name))
-
-
-def _next_folder(plan: Mapping[str, Any]) -> Path:
-    """Return the folder under runs/ where this comparison was begun, or a new one."""
-    for number in count(1):
-        folder = Path("runs") / f"compare-{number:03d}"
-        if not folder.exists() or {**(read_plan(folder) or {}), "seeds": None} == {**plan, "seeds": None}:
-            return folder
-    raise AssertionError
 
 
 def _contenders_in(folder: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,15 +267,16 @@ def read_comparison(
     groups: dict[tuple[str, str], dict[int, RunFolder]] = {}
     for name, run in (pair for folder in folders for pair in _runs_in(Path(folder))):
         config, seed = run.config, settings_from(run.config["settings"]).seed
+        settings = {name: value for name, value in config["settings"].items() if name not in NOT_SHARED}
+        shared = [config["algorithm"], settings, config["policy"], config.get("reference")]  # by a contender's seeds
         tasks[" ".join(config.get(part) or "" for part in ("task", "rule", "rows")).strip()] = run.path
-        other = groups.setdefault((name, _shared(config)), {}).setdefault(seed, run)
+        other = groups.setdefault((name, json.dumps(shared, sort_keys=True)), {}).setdefault(seed, run)
         if other is not run:
             raise ValueError(f"{other.path} and {run.path} are the same run twice: {name} with seed {seed}")
     if len(tasks) > 1:
-        (one, here), (other_task, there), *_ = tasks.items()
-        raise ValueError(
-            f"the runs are of different tasks: {here} of {one}, {there} of {other_task}; compare within one"
-        )
+        first, second = (f"{path} of {task}" for task, path in list(tasks.items())[:2])
+        raise ValueError(f"the runs are of different tasks: {first}, {second}; compare within one")
+    # Runs of one name with other settings are contenders of their own, and their folders tell them apart.
     frames = []
     names = [name for name, _ in groups]
     for (name, _), seeds in groups.items():
@@ -311,9 +302,3 @@ def _runs_in(folder: Path) -> list[tuple[str, RunFolder]]:
     runs = [(name, RunFolder(part)) for name, part in parts if (part / "config.json").is_file()]
     runs = runs or [("", RunFolder.open(folder))]  # which says what it lacks
     return [(name or run.config["algorithm"]["name"], run) for name, run in runs]
-
-
-def _shared(config: Mapping[str, Any]) -> str:
-    """Return what the runs of a contender have in common."""
-    settings = {name: value for name, value in config["settings"].items() if name not in NOT_SHARED}
-    return json.dumps([config["algorithm"], settings, config["policy"], config.get("reference")], sort_keys=True)

@@ -28,11 +28,6 @@ class Difference:
     low: float
     high: float
 
-    @classmethod
-    def around(cls, mean: float, error: float) -> Difference:
-        """Return mean ± 2 standard errors."""
-        return cls(mean, mean - ERRORS * error, mean + ERRORS * error)
-
     @property
     def sign(self) -> float:
         """1 or −1 where the interval lies above or below 0, 0 where it holds 0, NaN where there is none."""
@@ -40,8 +35,8 @@ class Difference:
             return math.nan
         return float((self.low > 0) - (self.high < 0))
 
-    def within(self, smallest: float) -> bool:
-        """Return whether the whole interval is closer to 0 than the smallest effect of interest."""
+    def is_within(self, smallest: float) -> bool:
+        """Return True if the interval lies within ± the smallest effect of interest."""
         return -smallest < self.low and self.high < smallest
 
 
@@ -54,7 +49,8 @@ def standard_error(values: Iterable[float]) -> float:
 def paired(gaps: Iterable[float]) -> Difference:
     """Return the mean of a number a seed ± 2 standard errors; of fewer than two numbers it has no interval, of none no size."""
     gaps = list(gaps)
-    return Difference.around(fmean(gaps) if gaps else math.nan, standard_error(gaps))
+    mean, error = fmean(gaps) if gaps else math.nan, standard_error(gaps)
+    return Difference(mean, mean - ERRORS * error, mean + ERRORS * error)
 
 
 def unpaired(scores: ArrayLike, others: ArrayLike) -> Difference:

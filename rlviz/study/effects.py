@@ -1,7 +1,7 @@
 """Claims of papers, tested over seeds: effects with their intervals, one rule for what became of each, one forest plot for all.
 
-A claim is a module of `claims/` with `CLAIM = Claim(...)`. Its `trial(seed, scale)` returns a tidy frame for one seed; its
-`effects(frame)` returns one `Effect` for each statement: one number per seed, positive where the statement holds.
+A claim is a module of `claims/` that ends with `CLAIM = Claim(...)`. Its `trial(seed, scale)` returns a tidy frame for one seed,
+its `effects(frame)` one `Effect` for each statement: one number per seed, positive where the statement holds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Effect:
             return SEEN
         if interval.high < 0 and max(values) < 0 and self.mean <= -self.smallest:
             return REVERSED
-        return NEGLIGIBLE if interval.within(self.smallest) else NOT_SEEN
+        return NEGLIGIBLE if interval.is_within(self.smallest) else NOT_SEEN
 
     def __str__(self) -> str:
         if self.kind == ARITHMETIC:
@@ -123,7 +123,7 @@ class Claim:
 
 
 def counts(effects: Sequence[Effect], notes: Sequence[str] = ()) -> str:
-    """Return how many effects had which outcome: "2 of 3 measured parts seen, 1 reversed; 1 arithmetic"."""
+    """Return the number of effects with each outcome: "2 of 3 measured parts seen, 1 reversed; 1 arithmetic"."""
     outcomes = [effect.outcome for effect in effects]
     measured = sum(effect.kind == MEASURED for effect in effects)
     parts = f"measured part{'s' * (measured != 1)}"

@@ -67,10 +67,9 @@ def table_task(settings: MapSettings) -> TableTask:
         good = [right * (1 - settings.rare), *[right * settings.rare / RARE] * RARE]
         starts.append((*filter(None, good), *[(1 - right) / WRONG] * WRONG))
     coin = settings.noise * 0.5 ** (1 / settings.positions)
-    checks = [1 - settings.noise + coin] * (len(starts[0]) - WRONG) + [coin] * WRONG
-    return TableTask(
-        tuple(checks), settings.prompts, settings.positions, starts[0] if settings.prompts == 1 else tuple(starts)
-    )
+    checks = (*[1 - settings.noise + coin] * (len(starts[0]) - WRONG), *[coin] * WRONG)
+    start = starts[0] if settings.prompts == 1 else tuple(starts)
+    return TableTask(checks, settings.prompts, settings.positions, start)
 
 
 def train_replicas(algorithm: GroupPolicyGradient, settings: MapSettings) -> dict[str, Array]:
@@ -104,7 +103,7 @@ def train_replicas(algorithm: GroupPolicyGradient, settings: MapSettings) -> dic
 
 
 def compare_replicas(mine: Array, other: Array) -> dict[str, float]:
-    """Return what two algorithms' replicas say of a measure, pair by pair: both begin with the same draws.
+    """Return means, difference, error and sign of two algorithms' replicas, pair by pair: both begin with the same draws.
 
     counted: the share of pairs in which both could be measured. sign: of the difference, 0 where it is at most 2 standard
     errors, NaN where fewer than half of the pairs count.
@@ -125,9 +124,9 @@ def borrow(algorithm: GroupPolicyGradient, against: GroupPolicyGradient, slots: 
 
     Raises ValueError for an unknown slot.
     """
-    taken = [closest("slot", slot.strip(), list(SLOTS)) for slot in slots]
-    pieces = {slot: algorithm.slots()[slot] for slot in taken}
-    name = f"{against.name} with {algorithm.name}'s {' and '.join(taken)}"
+    names = [closest("slot", slot.strip(), list(SLOTS)) for slot in slots]
+    pieces = {slot: algorithm.slots()[slot] for slot in names}
+    name = f"{against.name} with {algorithm.name}'s {' and '.join(names)}"
     return replace(against, name=name, from_grpo={}, **pieces)
 
 
@@ -153,17 +152,15 @@ def axis_values(option: str, name: str, count: int, values: Sequence[float] | No
     if values is not None:
         if not values or any(not a < b for a, b in pairwise(values)):
             raise ValueError(f"{option}_values must grow from one to the next; got {', '.join(map(str, values))}")
-        return tuple(
-            int(value) if is_whole and math.isfinite(value) and value == int(value) else value for value in values
-        )
+        return tuple(int(value) if is_whole and float(value).is_integer() else value for value in values)
     check_number("cells", count, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", integer=True)
     spaced = (np.geomspace if axis.by_factors else np.linspace)(axis.low, axis.high, count)
     if not is_whole:
         return tuple(float(f"{value:.3g}") for value in spaced)
-    whole: list[int] = []
+    counts: list[int] = []
     for value in spaced:
-        whole.append(max(round(value), whole[-1] + 1 if whole else 0))
-    return tuple(whole)
+        counts.append(max(round(value), counts[-1] + 1 if counts else 0))
+    return tuple(counts)
 
 
 @dataclass(frozen=True)
@@ -179,12 +176,12 @@ class Cell:
     @property
     def cost(self) -> float:
         """About how long it takes, in no unit."""
-        one = self.settings
-        tokens = one.prompts * one.groups * one.group_size * one.positions * one.replicas
-        return one.steps * (one.updates_per_rollout + 1) * (tokens + OVERHEAD)
+        s = self.settings
+        tokens = s.prompts * s.groups * s.group_size * s.positions * s.replicas
+        return s.steps * (s.updates_per_rollout + 1) * (tokens + OVERHEAD)
 
     def run(self) -> Generator[list[dict[str, Any]], None, None]:
-        """Train both, and tell a row for each measure."""
+        """Train both, and yield a row for each measure."""
         mine, other = (train_replicas(algorithm, self.settings) for algorithm in self.pair)
         place = dict(zip(self.axes, self.key, strict=True))
         yield [{**place, "measure": name, **compare_replicas(mine[name], other[name]), **self.plan} for name in mine]
@@ -220,6 +217,7 @@ def regime_map(
         raise ValueError(f"x and y must be two settings; both are {x}")
     columns, rows = axis_values("x", x, cells[0], x_values), axis_values("y", y, cells[1], y_values)
     settings = settings or MapSettings()
+    # What a file must agree with to go on: both algorithms, down to their pieces, and every setting but the axes.
     pieces = zlib.crc32(json.dumps([to_json(one) for one in pair]).encode())
     plan = dict(zip(NAMES, (algorithm.name, against.name, f"p{pieces:08x}"), strict=True))
     plan |= {name: value for name, value in asdict(settings).items() if name not in (x, y)}
@@ -239,7 +237,7 @@ class MapRun(Running[Cell, Place]):
         self.file, self.frames = file, [rows_before(grid, file)]
         super().__init__(grid, places(self.frames[0]), jobs=jobs, on=on)
 
-    def keep(self, place: Place, rows: list[dict[str, Any]]) -> tuple[Place, bool]:
+    def save(self, place: Place, rows: list[dict[str, Any]]) -> tuple[Place, bool]:
         import pandas as pd
 
         self.frames.append(pd.DataFrame(rows))
@@ -252,7 +250,7 @@ class MapRun(Running[Cell, Place]):
         import pandas as pd
 
         self.finish()
-        return sorted_cells(pd.concat([frame for frame in self.frames if len(frame)]))
+        return sort_cells(pd.concat([frame for frame in self.frames if len(frame)]))
 
 
 def rows_before(grid: Sequence[Cell], file: Path | None) -> pd.DataFrame:
@@ -266,10 +264,10 @@ def rows_before(grid: Sequence[Cell], file: Path | None) -> pd.DataFrame:
     if file.suffix != ".csv":
         raise ValueError(f"out must end in .csv; got {file.name}")
     try:
-        found = read_map(file) if file.exists() else empty
-        plans = {*found[[*plan]].itertuples(index=False, name=None)}
-        is_same = (*found.columns[:2],) == axes and plans == {(*plan.values(),)}
-        is_same = found.empty or (is_same and places(found) <= {cell.key for cell in grid})
+        rows = read_map(file) if file.exists() else empty
+        plans = {*rows[[*plan]].itertuples(index=False, name=None)}
+        is_same = (*rows.columns[:2],) == axes and plans == {(*plan.values(),)}
+        is_same = rows.empty or (is_same and places(rows) <= {cell.key for cell in grid})
     except ValueError:
         is_same = False
     if not is_same:
@@ -278,9 +276,9 @@ def rows_before(grid: Sequence[Cell], file: Path | None) -> pd.DataFrame:
             "choose another file, or remove it"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
-    found = found if len(found) else empty
-    write_text(file, csv_text(found))  # without what a power cut has torn
-    return found
+    rows = rows if len(rows) else empty
+    write_text(file, csv_text(rows))  # without what a power cut has torn
+    return rows
 
 
 def places(frame: pd.DataFrame) -> set[Place]:
@@ -288,7 +286,7 @@ def places(frame: pd.DataFrame) -> set[Place]:
     return {*frame.iloc[:, :2].itertuples(index=False, name=None)}
 
 
-def sorted_cells(frame: pd.DataFrame) -> pd.DataFrame:
+def sort_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame by x, then y; the measures of a cell stay together."""
     return frame.sort_values([*frame.columns[:2]], kind="stable", ignore_index=True)
 
@@ -307,7 +305,13 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
 
     check_type("which", which, str | os.PathLike | pd.DataFrame)
     try:
-        frame = which if isinstance(which, pd.DataFrame) else _read(which)
+        if isinstance(which, pd.DataFrame):
+            frame = which
+        else:
+            shipped = FOLDER / f"{which}.csv.gz"
+            text = (gzip.decompress(shipped.read_bytes()) if which in SHIPPED else Path(which).read_bytes()).decode()
+            lines = text[: text.rfind("\n") + 1]
+            frame = pd.read_csv(io.StringIO(lines), engine="python")  # which reads each number to its last digit
         x, y = frame.columns[:2]
         if not {x, y} <= {*AXES} or {"measure", *NUMBERS, *NAMES, *declarations(MapSettings)} - {*frame.columns}:
             raise ValueError(which)
@@ -318,16 +322,5 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
             f"{nearest(str(which)[:100], list(SHIPPED))}got {short_repr(which)}"
         ) from None
     frame = frame.drop_duplicates([x, y, "measure"])  # two commands may have done a cell at once
-    whole = frame.groupby([x, y])["measure"].transform("size") == len(MEASURES)
-    return sorted_cells(frame[whole])
-
-
-def _read(which: str | os.PathLike[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    path = FOLDER / f"{which}.csv.gz" if which in SHIPPED else Path(which)
-    raw = path.read_bytes()
-    text = (gzip.decompress(raw) if which in SHIPPED else raw).decode()
-    return pd.read_csv(
-        io.StringIO(text[: text.rfind("\n") + 1]), engine="python"
-    )  # which reads each number to its last digit
+    is_complete = frame.groupby([x, y])["measure"].transform("size") == len(MEASURES)
+    return sort_cells(frame[is_complete])

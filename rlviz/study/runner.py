@@ -26,7 +26,7 @@ class Job(Protocol):
     def cost(self) -> float: ...
 
     def run(self) -> Generator[Any, None, None]:
-        """Do it, here or in a worker, and yield what is to be told on the way or kept at the end."""
+        """Yield reports: progress on the way, or a result that is to be saved. A worker runs it, or this process."""
 
 
 J = TypeVar("J", bound=Job)
@@ -49,16 +49,16 @@ def _check_count(name: str, value: int, most: int) -> None:
 
 
 class Running(Iterator[R], Generic[J, R]):
-    """A study under way; each step is what a job tells. all: its jobs. missing: those of which nothing was kept.
+    """A study under way; each step is what a job reports. all: its jobs. missing: those of which nothing was saved.
 
     here: whether they are done in this process, where a stop comes between two steps; workers are killed.
     """
 
-    def __init__(self, every: Sequence[J], kept: Collection[Any], *, jobs: int | None, on: str) -> None:
-        self.all, self.missing = list(every), [job for job in every if job.key not in kept]
+    def __init__(self, every: Sequence[J], done: Collection[Any], *, jobs: int | None, on: str) -> None:
+        self.all, self.missing = list(every), [job for job in every if job.key not in done]
         self._left = {job.key: job.cost for job in self.missing}
         self.here = runs_in_this_process(on, jobs, len(self.missing))
-        self._told = run_on(on, _tell, self.missing, jobs=jobs)
+        self._reports = run_on(on, _report, self.missing, jobs=jobs)
 
     @property
     def share(self) -> float:
@@ -66,27 +66,27 @@ class Running(Iterator[R], Generic[J, R]):
         return 1 - sum(self._left.values()) / sum(job.cost for job in self.all)
 
     def __next__(self) -> R:
-        key, report = next(self._told)
-        found, done = self.keep(key, report)
-        if done:
+        key, report = next(self._reports)
+        step, is_done = self.save(key, report)
+        if is_done:
             self._left.pop(key, None)
-        return found
+        return step
 
-    def keep(self, key: Any, report: Any) -> tuple[R, bool]:
-        """Keep what a job told; return it as the study's iterator gives it, and whether the job is done with it."""
+    def save(self, key: Any, report: Any) -> tuple[R, bool]:
+        """Save the report of a job; return it as the study's iterator gives it, and whether the job is done with it."""
         return report, True
 
     def close(self) -> None:
         """Stop; what is done is kept."""
-        self._told.close()
+        self._reports.close()
 
     def finish(self) -> None:
-        """Do what is left."""
+        """Run all jobs that are left."""
         for _ in self:
             pass
 
 
-def _tell(job: Job) -> Iterator[tuple[Any, Any]]:
-    with closing(job.run()) as told:
-        for report in told:
+def _report(job: Job) -> Iterator[tuple[Any, Any]]:
+    with closing(job.run()) as reports:
+        for report in reports:
             yield job.key, report

@@ -38,21 +38,23 @@ class Graded(Chain):
 
     name = "graded"
     description = "sum of five digits modulo 10, from easy prompts (a) to hard ones (e)"
-    shown: Mapping[str, float] = {"a": 0.9, "b": 0.7, "c": 0.4, "d": 0.1, "e": 0.03}
+    shares: Mapping[str, float] = {"a": 0.9, "b": 0.7, "c": 0.4, "d": 0.1, "e": 0.03}
 
     def all_prompts(self) -> list[str]:
-        letters = random.Random(0).choices("".join(self.shown), k=10**self.digits)
+        letters = random.Random(0).choices("".join(self.shares), k=10**self.digits)
         return [letter + prompt for letter, prompt in zip(letters, super().all_prompts(), strict=True)]
 
     def running_sums(self, prompt: str) -> str:
         return super().running_sums(prompt[1:])
 
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
-        sums = self.running_sums(prompt) if rng.random() < self.shown[prompt[0]] else ""
+        sums = self.running_sums(prompt) if rng.random() < self.shares[prompt[0]] else ""
         return f"{sums}#{self.gold(prompt)}"
 
 
-def warmed_up(task: Task, seed: int, scale: float, *, target_accuracy: float = 0.35, look_every: int = 20) -> Policy:
+def warm_start_policy(
+    task: Task, seed: int, scale: float, *, target_accuracy: float = 0.35, look_every: int = 20
+) -> Policy:
     """Return a small policy that imitated demonstrations until it was so accurate at a look, or for 400 · scale updates (≥ 8)."""
     policy, last = build_policy(seed=seed, device="cpu"), scaled(400, scale, 8)
     looks = warm_start(policy, task, target_accuracy=target_accuracy, evaluate_every=min(look_every, last), seed=seed)
@@ -62,18 +64,18 @@ def warmed_up(task: Task, seed: int, scale: float, *, target_accuracy: float = 0
     return policy
 
 
-def shipped(name: str) -> Policy:
+def load_shipped(name: str) -> Policy:
     """Return a shipped policy on the CPU, where the same seed gives the same curve."""
     return load_policy(name, device="cpu")
 
 
-def run(
-    policy: Policy, task: Task, algorithm: GroupPolicyGradient, settings: TrainSettings, **given: Any
+def train_copy(
+    policy: Policy, task: Task, algorithm: GroupPolicyGradient, settings: TrainSettings, **options: Any
 ) -> Iterator[StepRecord]:
     """Train a copy of a policy and yield each record."""
     learner = policy.frozen_copy()
     learner.model.requires_grad_(True)
-    yield from train(learner, task, algorithm, settings, **given)
+    yield from train(learner, task, algorithm, settings, **options)
 
 
 def rows(records: Iterable[StepRecord], *columns: str, **same: object) -> pd.DataFrame:
@@ -85,11 +87,13 @@ def train_arms(
     policy: Policy, task: Task, arms: Mapping[str, GroupPolicyGradient], settings: TrainSettings, *columns: str
 ) -> pd.DataFrame:
     """Train a copy of a policy with the algorithm of each arm; return these fields of the records, a row a step and arm."""
-    found = [rows(run(policy, task, algorithm, settings), *columns, arm=name) for name, algorithm in arms.items()]
-    return pd.concat(found, ignore_index=True)
+    frames = [
+        rows(train_copy(policy, task, algorithm, settings), *columns, arm=name) for name, algorithm in arms.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
 
 
-def answered(
+def sample_and_grade(
     policy: Policy, task: Task, prompts: Sequence[str], *, group_size: int, seed: int
 ) -> tuple[Samples, Tensor]:
     """Return `group_size` responses to each prompt, and [P, G], 1 for those that are right and 0 for the others."""
@@ -100,7 +104,7 @@ def answered(
     return samples, torch.tensor(right).double()
 
 
-def logp_under(policy: Policy, samples: Samples) -> Tensor:
+def score_samples(policy: Policy, samples: Samples) -> Tensor:
     """Return the log-probability [P, G, T] that this policy gives each token of responses, whichever policy sampled them."""
     with torch.no_grad():
         logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -69,24 +68,22 @@ class Trials(Running[_Trial, tuple[str, int]]):
     ) -> None:
         check_where(jobs, on)
         check_seeds(len(seeds))
-        self._file = partial(_file, out)
-        (out / "trials").mkdir(parents=True, exist_ok=True)  # refused now, and not after the first trial
+        self._folder = out / "trials"
+        self._folder.mkdir(parents=True, exist_ok=True)  # refused now, and not after the first trial
         every = [_Trial(claim, seed, scale) for seed in seeds for claim in claims]
         super().__init__(every, {trial.key for trial in every if self._file(*trial.key).exists()}, jobs=jobs, on=on)
 
-    def keep(self, key: tuple[str, int], trial: pd.DataFrame) -> tuple[tuple[str, int], bool]:
+    def save(self, key: tuple[str, int], trial: pd.DataFrame) -> tuple[tuple[str, int], bool]:
         write_text(self._file(*key), trial.to_csv(index=False, float_format="%.6g"))
         return key, True
 
     def frame(self, claim: Claim) -> pd.DataFrame:
         """Return a claim's trials of all seeds, all of which are kept."""
-        seeds = [seed for name, seed in (job.key for job in self.all) if name == claim.name]
-        frames = [read_trials(self._file(claim.name, seed)) for seed in seeds]
+        frames = [read_trials(self._file(*job.key)) for job in self.all if job.claim.name == claim.name]
         return pd.concat([frame for frame in frames if len(frame)], ignore_index=True)
 
-
-def _file(out: Path, name: str, seed: int) -> Path:
-    return out / "trials" / f"{name}-{seed}.csv"
+    def _file(self, name: str, seed: int) -> Path:
+        return self._folder / f"{name}-{seed}.csv"
 
 
 def read_trials(file: Path) -> pd.DataFrame:
@@ -95,7 +92,7 @@ def read_trials(file: Path) -> pd.DataFrame:
 
 
 def verdict_lines(claim: Claim, frame: pd.DataFrame) -> list[str]:
-    """Return what became of a claim's trials, a line for each effect, further number and note: "measured: …, seen"."""
+    """Return a line for each effect of a claim's trials ("measured: …, seen"), each further number and each note."""
     notes = (f"{NOT_TESTABLE}: {note}" for note in claim.notes)
     return [*map(str, claim.effects(frame)), *claim.numbers(frame), *notes]
 
@@ -132,7 +129,7 @@ def verdict_table(frames: Mapping[Claim, pd.DataFrame]) -> str:
 
 
 def quoted(name: str, about: str = "", *, folder: str | os.PathLike[str] = "experiments") -> list[str]:
-    """Return what the table says of a claim, a line a part or number: those that hold `about`, each with tag and outcome.
+    """Return the lines of the table on a claim, one a part or number: those that hold `about`, each with tag and outcome.
 
     folder: that has the verdicts.md which `rlviz experiment --all` wrote; a lesson's is `experiments`. Raises FileNotFoundError
     where it has none, ValueError for a claim that is not in it, and where no line holds `about`.

@@ -41,14 +41,6 @@ def gae_masked_in_the_loop(rewards, values, mask, gamma, lam):
     return torch.stack(columns, -1)
 
 
-def gae_as_a_matrix(rewards, values, mask, gamma, lam):
-    values = values * mask
-    after = F.pad(values, (0, 1))[..., 1:]
-    apart = torch.arange(values.shape[-1]) - torch.arange(values.shape[-1]).unsqueeze(1)
-    weights = torch.where(apart >= 0, (gamma * lam) ** apart, 0.0)
-    return (rewards + gamma * after - values) @ weights.T.to(values.dtype)
-
-
 def change_of_slopes(log_probs, rewards):
     logits = log_probs.clone().requires_grad_()
     (step,) = torch.autograd.grad((logits.softmax(-1) * rewards).sum(), logits)
@@ -62,20 +54,15 @@ def gains(logp, ref_logp, mask):
 
 def dpo_a_pair_at_a_time(logp, ref_logp, mask, beta):
     losses = []
-    for new, ref, kept in zip(logp, ref_logp, mask, strict=True):
-        chosen, rejected = (beta * (new[i][kept[i]].sum() - ref[i][kept[i]].sum()) for i in (0, 1))
+    for new, ref, row_mask in zip(logp, ref_logp, mask, strict=True):
+        chosen, rejected = (beta * (new[i][row_mask[i]].sum() - ref[i][row_mask[i]].sum()) for i in (0, 1))
         losses.append(torch.log(1 + torch.exp(rejected - chosen)))
     return sum(losses) / len(losses)
 
 
 def gspo_one_by_one(logp, old_logp, mask, A):
     parts = zip(logp, old_logp, mask, A, strict=True)
-    return sum(torch.exp((new[kept] - old[kept]).mean()) * a for new, old, kept, a in parts) / len(A)
-
-
-def gspo_on_every_token(logp, old_logp, mask, A):
-    s = (((logp - old_logp) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
-    return (s * A[:, None] * mask / mask.sum(-1, keepdim=True)).sum(-1).mean()
+    return sum(torch.exp((new[row_mask] - old[row_mask]).mean()) * a for new, old, row_mask, a in parts) / len(A)
 
 
 def punished_piece_by_piece(rewards, lengths):
@@ -99,7 +86,7 @@ def limits_by_the_quadratic_formula(q, eps_low, eps_high, max_ratio):
 
 def reinforce_one_by_one(logp, mask, R, b):
     parts = zip(logp, mask, R, strict=True)
-    return -torch.stack([(r - b) * row[kept].sum() for row, kept, r in parts]).sum() / len(R)
+    return -torch.stack([(r - b) * row[row_mask].sum() for row, row_mask, r in parts]).sum() / len(R)
 
 
 def step_by_hand(logits, actions, R, lr):
@@ -120,56 +107,39 @@ def ppo_term_by_term(logp, old, A, V, V_old, G, H, mask):
 
 
 ANSWERS = {
-    "pessimistic": [
-        lambda r, a, low, high: torch.where(a > 0, torch.min(r, high), torch.max(r, low)) * a,
-        lambda r, a, low, high: torch.stack([r * a, r.clamp(low, high) * a]).amin(0),
-    ],
-    "clipped_weight": [
-        lambda r, a, low, high: torch.min(torch.max(r, low), high).detach() * r.log() * a,
-        lambda r, a, low, high: a * r.log() * r.detach().clamp(low, high),
-    ],
+    "pessimistic": [lambda r, a, low, high: torch.where(a > 0, torch.min(r, high), torch.max(r, low)) * a],
+    "clipped_weight": [lambda r, a, low, high: torch.min(torch.max(r, low), high).detach() * r.log() * a],
     "dual_clip": [
         lambda r, a, low, high, c: clipped(r, a, low, high).maximum(torch.where(a < 0, c * a, -math.inf)),
         lambda r, a, low, high, c: torch.where(a >= 0, torch.min(r, high) * a, r.max(low).min(c) * a),
     ],
-    "sign_weights": [
-        lambda r, a, low, high, up, down: clipped(r, a * torch.where(a > 0, up, down), low, high),
-        lambda r, a, low, high, up, down: torch.where(a > 0, up, down) * clipped(r, a, low, high),
-    ],
+    "sign_weights": [lambda r, a, low, high, up, down: torch.where(a > 0, up, down) * clipped(r, a, low, high)],
     "dynamic_bounds": [
         limits_by_the_quadratic_formula,
-        lambda q, *given: limits_by_the_quadratic_formula(q.float(), *given),
+        lambda q, *inputs: limits_by_the_quadratic_formula(q.float(), *inputs),
         lambda q, low, high, cap: [0.5 + F.relu(1 - 4 * low / q).sqrt() / 2, (0.5 + (0.25 + high / q).sqrt()).min(cap)],
     ],
-    "importance_ratio": [
-        lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0),
-        lambda logp, old, mask: ((logp - old) * mask).exp(),
-    ],
+    "importance_ratio": [lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0)],
     "sequence_importance_ratio": [root_of_the_product],
     "truncated_weight": [
         lambda o, s, mask, cap: (o.exp() / s.exp()).where(o - s < cap.log(), cap),
         lambda o, s, mask, cap: (o - s).exp().clamp(max=cap) * 7**~mask,  # whatever stands on padding
     ],
-    "sequence_objective": [gspo_one_by_one, gspo_on_every_token],
+    "sequence_objective": [gspo_one_by_one],
     "group_advantage": [
         standardized_by_loop,
         lambda r: (r - r.mean(1)[:, None]) / (r.std(1)[:, None] + 1e-7),
         lambda r: ((x := r.float()) - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + 1e-6),
     ],
     "mean_only": [lambda r: r - r.sum(1)[:, None] / r.shape[1]],
-    "gae_advantages": [gae_masked_in_the_loop, gae_as_a_matrix],
+    "gae_advantages": [gae_masked_in_the_loop],
     "mean_of_responses": [responses_averaged],
     "mean_of_tokens": [lambda mask: mask * (1 / mask.sum()), lambda mask: (mask / mask.sum()).float()],
     "sum_of_responses": [lambda mask: (mask / mask.sum(-1, keepdim=True)).nan_to_num()],
     "constant_weight": [lambda mask: mask * (1 / (16 * mask.any(-1).sum()))],
     "own_token_weights": [lambda t: token_mean(t % 2 < 1)],
-    "observation_loss": [
-        observed_one_by_one,
-        lambda logp, turn: -(logp * token_mean((turn == 1) | (turn == 3))).sum(),
-    ],
-    "kl_estimate_k3": [
-        lambda logp, ref: ref.exp() / logp.exp() - 1 - (ref - logp),
-    ],
+    "observation_loss": [observed_one_by_one],
+    "kl_estimate_k3": [lambda logp, ref: ref.exp() / logp.exp() - 1 - (ref - logp)],
     "pass_at_k": [
         lambda c, n, k: torch.tensor(
             [1 - math.comb(int(n - x), int(k)) / math.comb(int(n), int(k)) for x in c.flatten()]
@@ -182,10 +152,7 @@ ANSWERS = {
         lambda x: -(x.float().exp() * x.float()).sum(-1),
     ],
     "entropy_change": [change_of_slopes],
-    "soft_overlong_punishment": [
-        punished_piece_by_piece,
-        lambda r, n: r.float() - ((n - 12) / 4).clamp(0, 1),
-    ],
+    "soft_overlong_punishment": [punished_piece_by_piece, lambda r, n: r.float() - ((n - 12) / 4).clamp(0, 1)],
     "dpo_loss": [
         dpo_a_pair_at_a_time,
         lambda x, r, m, b: F.softplus(b.float() * gains(x.float(), r.float(), m).diff()).mean(),

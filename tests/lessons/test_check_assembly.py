@@ -90,9 +90,9 @@ ASSEMBLED = [  # algorithm, a student's loss, what is said
     (GRPO, loss_of(beta=0.04, advantage="biased"), "divides by G"),
     (GRPO, loss_of(beta=0.04, advantage="raw"), "your A is the reward itself"),
     (GRPO, loss_of(beta=0.04, mean="places"), "padding is in your loss"),
-    (GRPO, lambda *given: -grpo(*given), "sign is wrong"),
-    (GRPO, lambda logp, old, *given: grpo(logp, logp.detach(), *given), "your ratio is 1 everywhere"),
-    (GRPO, lambda logp, old, ref, *given: grpo(logp, old, old, *given), "to the old policy"),
+    (GRPO, lambda *others: -grpo(*others), "sign is wrong"),
+    (GRPO, lambda logp, old, *others: grpo(logp, logp.detach(), *others), "your ratio is 1 everywhere"),
+    (GRPO, lambda logp, old, ref, *others: grpo(logp, old, old, *others), "to the old policy"),
     (DAPO, loss_of(mean="token"), "your upper limit has the lower one's width: clip the ratio at 0.8 and 1.28"),
     (DAPO, loss_of(beta=0.04), "your loss is GRPO's: DAPO has another bounds, another kl, another aggregate"),
     (

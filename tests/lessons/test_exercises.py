@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rlviz.lessons import bounds, check, credit, rewards
-from rlviz.lessons.exercise import edited, exercise, lines_of, made_of, read_edits, read_slips, source_of
-from rlviz.lessons.judge import _matches, _run
+from rlviz.lessons.exercise import apply_edits, compile_variant, exercise, read_edits, read_slips, read_source
+from rlviz.lessons.judge import matches, run
 from rlviz.lessons.verdict import Verdict
 from tests.lessons.answers import ANSWERS
 from tests.pieces.tensors import close, double
@@ -23,12 +23,12 @@ EACH = pytest.mark.parametrize("name", EXERCISES)
 
 def same(one, a, b):
     by = (one.by,) if isinstance(one.by, str) and one.by else tuple(one.by)
-    return all(_matches(_run(one.through(a), case, by), _run(one.through(b), case, by)) for case in one.cases)
+    return all(matches(run(one.adapter(a), case, by), run(one.adapter(b), case, by)) for case in one.cases)
 
 
 def as_a_student_s(function):
     """Return the function as somebody else's: the checks refuse what is defined in the library."""
-    return lambda *given: function(*given)  # noqa: PLW0108
+    return lambda *inputs: function(*inputs)  # noqa: PLW0108
 
 
 @EACH
@@ -51,8 +51,8 @@ def test_an_answer_without_a_piece_by_hand():
     close(check.reinforce_step.answer(double([0, 0]), torch.tensor([0, 1]), double([1, 0]), double(1)), [0.5, -0.5])
     one = torch.ones(1, 1, 1, dtype=torch.double)
     # r = 2 is clipped to 1.2; V = .6 was .2, target 1: ½ (.4 − 1)²; H = 1
-    given = (math.log(2) * one, 0 * one, one, 0.6 * one, 0.2 * one, one, one, one.bool())
-    close(check.ppo_loss.like(*given), -1.2 + 0.5 * 0.18 - 0.01)
+    inputs = (math.log(2) * one, 0 * one, one, 0.6 * one, 0.2 * one, one, one, one.bool())
+    close(check.ppo_loss.like(*inputs), -1.2 + 0.5 * 0.18 - 0.01)
 
 
 @EACH
@@ -84,7 +84,7 @@ def test_two_slips_at_once_are_recognised_and_nothing_false_is_told(name):
     one = EXERCISES[name]
     pairs = list(one.pairs())
     known = {mistake.name: mistake.wrong for mistake in (*one.mistakes, *pairs)}
-    told = 0
+    recognised = 0
     for pair in pairs[:: max(1, len(pairs) // 4)]:
         verdict = one(as_a_student_s(pair.wrong))
         if not verdict.mistake:
@@ -92,8 +92,8 @@ def test_two_slips_at_once_are_recognised_and_nothing_false_is_told(name):
             continue
         for numbers in (one, elsewhere(one)):
             assert same(numbers, known[verdict.mistake], pair.wrong), (pair.name, verdict.mistake)
-        told += verdict.mistake == pair.name and verdict.says.startswith("two things. ")
-    assert told or len(pairs) < 5
+        recognised += verdict.mistake == pair.name and verdict.says.startswith("two things. ")
+    assert recognised or len(pairs) < 5
 
 
 def test_one_pair_in_full():
@@ -122,7 +122,7 @@ HALF = double([[[0.6]]]).log(), double([[[0.3]]]).log(), torch.ones(1, 1, 1).boo
 WEIGHED = (torch.tensor([[[True, True, False], [True, False, False]]]),)
 
 
-def of_odds(*odds):
+def mean_loss(*odds):
     """Return the mean of −ln σ of margins whose exponentials these are."""
     return sum(math.log(1 + 1 / o) for o in odds) / len(odds)
 
@@ -153,8 +153,8 @@ PUBLISHED = {  # slip → what it is given, and what comes
     "step without its probability": ((double([[0.5, 0.25, 0.25]]).log(), double([[1, 0, 0]])), [-0.25 * LN2]),
     "overlong counts the prompt": ((double([[1, 0]]), torch.tensor([[8, 8]])), [[0.5, -0.5]]),  # −(8 + 6 − 12) / 4
     "overlong without a floor": ((double([[1]]), torch.tensor([[20]])), [[-1]]),  # 1 − (20 − 12) / 4
-    "reference forgotten": (PAIRS, of_odds((0.81 / 0.2) ** 0.5, (0.2 / 0.54) ** 0.5)),
-    "means over tokens": (PAIRS, of_odds(12**0.5, 32**-0.25)),  # ½ (ln 3 + ln 4), ½ (−ln 4 − ½ ln 2)
+    "reference forgotten": (PAIRS, mean_loss((0.81 / 0.2) ** 0.5, (0.2 / 0.54) ** 0.5)),
+    "means over tokens": (PAIRS, mean_loss(12**0.5, 32**-0.25)),  # ½ (ln 3 + ln 4), ½ (−ln 4 − ½ ln 2)
     "logarithm of the sigmoid": ((double([0]), double([900])), math.inf),
 }
 SEEN = [(name, slip.name) for name, one in EXERCISES.items() for slip in one.slips if slip.seen]
@@ -162,9 +162,9 @@ SEEN = [(name, slip.name) for name, one in EXERCISES.items() for slip in one.sli
 
 @pytest.mark.parametrize(("name", "slip"), SEEN)
 def test_what_was_published_is_what_a_hand_works_out(name, slip):
-    given, expected = PUBLISHED[slip]
-    close(EXERCISES[name].wrong[slip](*given).double(), expected, rtol=1e-6)
-    right = EXERCISES[name].like(*given).double()
+    inputs, expected = PUBLISHED[slip]
+    close(EXERCISES[name].wrong[slip](*inputs).double(), expected, rtol=1e-6)
+    right = EXERCISES[name].like(*inputs).double()
     assert not torch.allclose(right, double(expected)) or slip == "length mean kept"
 
 
@@ -175,18 +175,18 @@ def test_every_number_worked_by_hand_is_of_a_published_slip():
 # --- what is no answer ---
 
 
-def broken(*given):
+def broken(*inputs):
     raise ValueError("a\nb " + 1000 * "c ")
 
 
 NO_ANSWER = {
-    "None": lambda *given: None,
-    "list": lambda *given: [0.5, 0.5],
-    "wrong shape": lambda *given: torch.ones(2, 3, 4, 5, 6),
-    "nan": lambda *given: given[0] * math.nan,
-    "complex": lambda *given: given[0] * 1j,
-    "sparse": lambda *given: given[0].double().to_sparse(),
-    "the first input": lambda *given: given[0],
+    "None": lambda *inputs: None,
+    "list": lambda *inputs: [0.5, 0.5],
+    "wrong shape": lambda *inputs: torch.ones(2, 3, 4, 5, 6),
+    "nan": lambda *inputs: inputs[0] * math.nan,
+    "complex": lambda *inputs: inputs[0] * 1j,
+    "sparse": lambda *inputs: inputs[0].double().to_sparse(),
+    "the first input": lambda *inputs: inputs[0],
     "error": broken,
     "None itself": None,
 }
@@ -196,7 +196,7 @@ NO_ANSWER = {
 def test_whatever_is_answered_gets_a_sentence(name):
     """Each exercise is given a third of them, by rotation, and all where it looks at answers in a way of its own."""
     one, place = EXERCISES[name], list(EXERCISES).index(name)
-    plain = one.through is type(one).through and one.then is type(one).then
+    plain = one.adapter is type(one).adapter and one.then is type(one).then
     for what in list(NO_ANSWER)[place % 3 :: 3] if plain else NO_ANSWER:
         verdict = one(NO_ANSWER[what])
         assert not verdict.passed and "\n" not in verdict.says and 20 <= len(verdict.says) <= 420, what
@@ -205,22 +205,19 @@ def test_whatever_is_answered_gets_a_sentence(name):
 
 # --- exercises at sizes of a lesson's own ---
 
+SIZES = [(check.constant_weight, credit.constant_weight, {"max_length": length}) for length in (2, 8, 1000)]
+SIZES += [
+    (check.soft_overlong_punishment, rewards.soft_overlong_punishment, {"max_length": length, "cache": cache})
+    for length, cache in ((20, 8), (64, 16), (7, 3), (1000, 100), (19, 9))
+]
 
-@pytest.mark.parametrize("max_length", [2, 8, 1000])
-def test_the_constant_s_slips_are_known_at_any_maximum_length(max_length):
-    one = credit.constant_weight(max_length)
+
+@pytest.mark.parametrize(("judge", "make", "sizes"), SIZES, ids=str)
+def test_slips_are_known_at_any_size(judge, make, sizes):
+    one = make(**sizes)
     for slip in one.slips:
-        verdict = check.constant_weight(as_a_student_s(one.wrong[slip.name]), max_length=max_length)
-        assert verdict == Verdict(False, slip.says)
-    assert f"the maximum is fixed, {max_length}." in " ".join(slip.says for slip in one.slips)
-
-
-@pytest.mark.parametrize(("max_length", "cache"), [(20, 8), (64, 16), (7, 3), (1000, 100), (19, 9)])
-def test_the_overlong_slips_are_known_at_any_length_and_cache(max_length, cache):
-    one = rewards.soft_overlong_punishment(max_length, cache)
-    for slip in one.slips:
-        verdict = check.soft_overlong_punishment(as_a_student_s(one.wrong[slip.name]), max_length, cache)
-        assert verdict == Verdict(False, slip.says)
+        assert judge(as_a_student_s(one.wrong[slip.name]), **sizes) == Verdict(False, slip.says)
+    assert str(sizes["max_length"]) in " ".join(slip.says for slip in one.slips)
 
 
 @pytest.mark.parametrize(("max_length", "cache"), [(1, 1), (4, 4), (5, 1)])
@@ -228,15 +225,6 @@ def test_where_a_slip_is_none_the_right_one_passes_all_the_same(max_length, cach
     # with a cache of one token, a step of its own is the whole ramp; with cache = max_length nothing is short
     one = rewards.soft_overlong_punishment(max_length, cache)
     assert check.soft_overlong_punishment(as_a_student_s(one.answer), max_length, cache).passed
-
-
-def test_sentences_carry_the_numbers_of_the_check():
-    def says(student):  # from 12 to 20 tokens
-        return check.soft_overlong_punishment(student, max_length=20, cache=8).says
-
-    assert says(lambda r, n: r + ((12 - n) / 20).clamp(-1, 0)).endswith("at 20 tokens the punishment has to be −1.")
-    assert says(lambda r, n: r + ((12 - n) / 8).clamp(min=-1)).startswith("responses of under 12 tokens are paid")
-    assert says(lambda r, n: r + ((12 - n) // 8).clamp(-1, 0)).startswith("from 13 tokens on the full 1 is lost")
 
 
 @pytest.mark.parametrize("max_length", ["16", None, 2.5, 0])
@@ -258,14 +246,13 @@ def right(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_edits_are_made_at_once_in_the_body():
-    source = source_of(right)
-    assert edited(source, read_edits("x * 2 → x * 3")).endswith("    y = x * 3\n    return y")
-    assert edited(source, [("", "z = y + 1 ⏎ return z")]).endswith("    y = x * 2\n    z = y + 1\n    return z")
-    assert lines_of(source, read_edits("y = x → y = -x\n→ return y + 1")) == (3, 4)
+    source = read_source(right)
+    assert apply_edits(source, read_edits("x * 2 → x * 3")).endswith("    y = x * 3\n    return y")
+    assert apply_edits(source, [("", "z = y + 1 ⏎ return z")]).endswith("    y = x * 2\n    z = y + 1\n    return z")
     with pytest.raises(ValueError, match="two edits touch the same words"):
-        edited(source, read_edits("x * 2 → x * 3\ny = x → y = -x"))
+        apply_edits(source, read_edits("x * 2 → x * 3\ny = x → y = -x"))
     both = [("x * 2", "y"), ("return y", "return x * 2")]  # what one brings in, the other does not touch
-    assert edited(source, both).endswith("    y = y\n    return x * 2")
+    assert apply_edits(source, both).endswith("    y = y\n    return x * 2")
 
 
 def test_a_table_of_slips_is_read():
@@ -293,5 +280,5 @@ def test_a_slip_sees_what_its_answer_does():
     def times(x):
         return x * factor
 
-    made = made_of(edited(source_of(times), read_edits("x * factor → x + factor + math.pi")), times)
-    assert made(1.0) == pytest.approx(6 + math.pi)
+    variant = compile_variant(apply_edits(read_source(times), read_edits("x * factor → x + factor + math.pi")), times)
+    assert variant(1.0) == pytest.approx(6 + math.pi)

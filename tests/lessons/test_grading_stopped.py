@@ -64,21 +64,17 @@ def until(happens, seconds=120):
         time.sleep(0.05)
 
 
-def alive(process):
-    """Return whether a process of this number runs: one that nobody has waited for is dead too."""
-    with suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 def marked(mark):
     """Return the processes that a grader started, and itself."""
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes() and alive(folder.name):
-                found.append((folder / "cmdline").read_text())
-    return found
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if (
+                f"{MARK}={mark}".encode() in (folder / "environ").read_bytes() and state != "Z"
+            ):  # dead, but not waited for
+                processes.append((folder / "cmdline").read_text())
+    return processes
 
 
 def rows(root):
@@ -95,7 +91,6 @@ def fill_the_disk(process, root):
 
 WAYS = {  # → what happens, and the exit code
     "SIGINT": (lambda process, root: os.killpg(process.pid, signal.SIGINT), 130),  # as a terminal does
-    "SIGTERM": (lambda process, root: process.send_signal(signal.SIGTERM), 143),
     "SIGKILL": (lambda process, root: process.kill(), -9),
     "the notebook kills it": (lambda process, root: (root / "kill").write_text(str(process.pid)), -9),
     "a full disk": (fill_the_disk, 2),
@@ -108,8 +103,8 @@ def grader(call, tmp_path, default_signals):
     command = [sys.executable, "-m", "rlviz", *call]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as short:  # a socket's path has at most 107 characters
-        own = {MARK: str(tmp_path), "TMPDIR": short, "OMP_NUM_THREADS": "1"}
-        yield subprocess.Popen(command, env={**os.environ, **own}, **piped)
+        environment = {**os.environ, MARK: str(tmp_path), "TMPDIR": short, "OMP_NUM_THREADS": "1"}
+        yield subprocess.Popen(command, env=environment, **piped)
         until(lambda: not marked(tmp_path), 10)
         assert not list(Path(short).glob("rlviz-grade-*"))
 
@@ -126,11 +121,11 @@ def test_no_grade_is_lost_none_comes_twice_and_no_process_is_left(way, grader, c
         assert "grades.csv; the same command goes on." in output
     if code == 2:
         assert f"Error: the grades cannot be written or read ({os.strerror(errno.EFBIG)})" in " ".join(output.split())
-    told = rows(tmp_path)
-    assert list(told) == [*CLASS]
-    assert [told[name]["error"] for name in CLASS] == ["", "", RUNNING, *[WAITING] * 3]
-    assert all(told[name]["mistakes"] for name in BEFORE)
-    assert {row["of"] for row in told.values()} == {"1"}
+    before = rows(tmp_path)
+    assert list(before) == [*CLASS]
+    assert [before[name]["error"] for name in CLASS] == ["", "", RUNNING, *[WAITING] * 3]
+    assert all(before[name]["mistakes"] for name in BEFORE)
+    assert {row["of"] for row in before.values()} == {"1"}
 
     (tmp_path / "kill").unlink(missing_ok=True)
     (tmp_path / "go").touch()
@@ -139,79 +134,57 @@ def test_no_grade_is_lost_none_comes_twice_and_no_process_is_left(way, grader, c
     taken = [line.split()[0] for line in result.output.splitlines() if line.endswith("graded by an earlier call")]
     assert taken == [*BEFORE]
     later = rows(tmp_path)
-    assert list(later) == [*CLASS] and {name: later[name] for name in BEFORE} == {name: told[name] for name in BEFORE}
+    assert list(later) == [*CLASS] and {name: later[name] for name in BEFORE} == {name: before[name] for name in BEFORE}
     assert all((row["of"], row["error"], bool(row["mistakes"])) == ("1", "", True) for row in later.values())
     assert (tmp_path / "ran").read_text().split() == [*BEFORE, HELD, *AFTER, HELD]  # what was begun comes last
 
 
-@pytest.fixture
-def finished(call, tmp_path):
-    """Return the call after it was made, and how many notebooks each later one runs."""
+def test_a_row_holds_for_the_same_notebook_the_same_exercises_and_the_same_limits(call, tmp_path):
     (tmp_path / "go").touch()
+    handed_in, state = tmp_path / "handed_in", tmp_path / "out" / "grades.json"
 
-    def again(*options):
+    def grade(*options):
+        """Return what the call prints, and which notebooks it runs."""
         (tmp_path / "ran").unlink(missing_ok=True)
         result = CliRunner().invoke(app, [*call, *options])
-        return result, (tmp_path / "ran").read_text().split() if (tmp_path / "ran").exists() else []
+        assert result.exit_code == 0, result.output
+        return result.output, (tmp_path / "ran").read_text().split() if (tmp_path / "ran").exists() else []
 
-    assert again()[1] == [*CLASS]
-    return again
+    def edit(file, old, new):
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
 
-
-def test_a_row_holds_for_the_same_notebook_the_same_exercises_and_the_same_limits(finished, tmp_path):
-    assert finished()[1] == []
-    file = tmp_path / "handed_in" / "dan" / "tiny.ipynb"
-    file.write_text(file.read_text().replace("rewards * 0", "rewards * 1"))
-    assert finished()[1] == ["dan"]
-    (tmp_path / "handed_in" / "bob" / "mine").mkdir()
-    (tmp_path / "handed_in" / "bob" / "mine" / "part.py").write_text("1")
-    assert finished()[1] == ["bob"]
-    assert finished("--limit", "61")[1] == [*CLASS]
-    lesson = tmp_path / "lessons" / "tiny.ipynb"
-    lesson.write_text(lesson.read_text().replace("group_advantage(my", "group_advantage(our"))
-    assert finished("--limit", "61")[1] == [*CLASS]
-
-
-def test_what_its_process_did_not_end_is_graded_again_and_what_an_earlier_class_handed_in_has_no_row(
-    finished, tmp_path
-):
-    file = tmp_path / "handed_in" / "eve" / "tiny.ipynb"
-    file.write_text(file.read_text().replace("import os,", "import os; os._exit(3)\\nimport"))
+    assert grade()[1] == [*CLASS] and grade()[1] == []
+    assert {grade["stage"] for grade in json.loads(state.read_text()).values()} == {"ended"}
+    edit(handed_in / "dan" / "tiny.ipynb", "rewards * 0", "rewards * 1")
+    (handed_in / "bob" / "mine").mkdir()
+    (handed_in / "bob" / "mine" / "part.py").write_text("1")
+    (handed_in / "fay").rename(handed_in / os.fsdecode(b"f\xff"))  # half a character
+    assert grade()[1] == ["bob", "dan", "fay"]
+    # What its process did not end is graded again; what an earlier class handed in has no row.
+    edit(handed_in / "eve" / "tiny.ipynb", "import os,", "import os; os._exit(3)\\nimport")
     for _ in range(2):
-        result, _ = finished()
-        assert "eve tiny: 0 of 1 checks passed (the process ended by itself" in result.output
-        assert "earlier" not in result.output.partition("eve")[2].partition("\n")[0]
-    (tmp_path / "handed_in" / "amy" / "tiny.ipynb").unlink()
-    (tmp_path / "handed_in" / "amy").rmdir()
-    assert finished()[0].exit_code == 0 and list(rows(tmp_path)) == [*CLASS[1:]]
+        output = grade()[0].partition("eve tiny")[2].partition("\n")[0]
+        assert output.startswith(": 0 of 1 checks passed (the process ended by itself") and "earlier" not in output
+    (handed_in / "eve" / "tiny.ipynb").unlink()
+    (handed_in / "eve").rmdir()
+    assert grade()[1] == [] and len(rows(tmp_path)) == 5 and "eve" not in rows(tmp_path)
+    others = [name for name in CLASS if name != "eve"]
+    assert grade("--limit", "61")[1] == others
+    edit(tmp_path / "lessons" / "tiny.ipynb", "group_advantage(my", "group_advantage(our")
+    assert grade("--limit", "61")[1] == others
+    # A table in the folder of lessons is no part of the course, which would else change as it grows.
+    call[call.index("--out") + 1] = str(tmp_path / "lessons" / "grades.csv")
+    assert grade()[1] == others and grade()[1] == []
 
 
-DEEP = '{"a": {"student": "b", "lesson": "c", "asked": 1, "verdicts": {"k": {"passed": 3}}}}'
-
-
-@pytest.mark.parametrize("content", ["{", DEEP])
+@pytest.mark.parametrize(
+    "content", ["{", '{"a": {"student": "b", "lesson": "c", "exercises": 1, "verdicts": {"k": {"passed": 3}}}}']
+)
 def test_a_file_that_holds_no_grades_is_not_overwritten(content, call, tmp_path):
     state = tmp_path / "out" / "grades.json"
     state.write_text(content)
     result = CliRunner().invoke(app, call)
-    assert result.exit_code == 2 and "move it away, and every notebook is graded anew" in " ".join(
-        result.output.split()
-    )
+    words = "move it away, and every notebook is graded anew"
+    assert result.exit_code == 2 and words in " ".join(result.output.split())
     assert state.read_text() == content and not (tmp_path / "ran").exists()
-
-
-def test_a_table_in_the_folder_of_lessons_is_no_part_of_the_course(call, tmp_path):
-    (tmp_path / "go").touch()
-    call[call.index("--out") + 1] = str(tmp_path / "lessons" / "grades.csv")
-    for ran in (6, 6):
-        assert CliRunner().invoke(app, call).exit_code == 0
-        assert len((tmp_path / "ran").read_text().split()) == ran
-
-
-def test_the_state_is_json_that_names_no_submission_twice_whatever_its_name(finished, tmp_path):
-    state = json.loads((tmp_path / "out" / "grades.json").read_text())
-    assert [grade["student"] for grade in state.values()] == [*CLASS]
-    assert {grade["stage"] for grade in state.values()} == {"ended"} and RUNNING not in str(state)
-    (tmp_path / "handed_in" / "fay").rename(tmp_path / "handed_in" / os.fsdecode(b"f\xff"))  # half a character
-    assert finished()[0].exit_code == 0
-    assert finished()[1] == [] and len(rows(tmp_path)) == 6

@@ -42,13 +42,13 @@ return curve
 """
 
 
-def made(arguments, body, *changes):
+def make_loop(arguments, body, *changes):
     """Return the loop with these (old, new) changes."""
     for old, new in changes:
         assert old in body, old
         body = body.replace(old, new)
     at_hand = (torch, random, sample, token_logp, response_logits, evaluate)
-    names = {each.__name__: each for each in at_hand}
+    names = {function.__name__: function for function in at_hand}
     exec(f"def loop({arguments}):\n{textwrap.indent(body, '    ')}", names)
     return names["loop"]
 
@@ -62,7 +62,7 @@ MEASURES = ("    J.backward()", "    evaluate(policy, task, num_prompts=20)\n   
 
 @pytest.mark.parametrize("changes", [(), (MEASURES,)], ids=["as it is", "measures on the way"])
 def test_a_right_training_passes_and_leaves_the_shipped_start_as_it_was(changes):
-    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
+    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
     before, after = (float(number) for number in re.findall(r"0\.\d+", verdict.says))
     assert verdict.passed and after > before + 0.2, verdict
     assert all(torch.equal(value, START[name]) for name, value in load_policy("chain").model.state_dict().items())
@@ -77,6 +77,7 @@ def two_steps(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ((), "it is the library's loop that trains here"),
         ((("    J = loss(logp, seen.logp, None, R, seen.mask)", "    J = logp.sum()"),), "your loop never calls the loss"),
         ((("seen.logp, None, R", "seen.logp, None, 2 * R - 1"),), "a reward is 1 for a right response and 0"),
         ((("k=16", "k=4"),), "rewards must be [16, 8], prompts and responses; yours are [4, 8]"),
@@ -84,7 +85,6 @@ def two_steps(monkeypatch):
         ((("loss(logp, seen", "loss(logp.flatten(0, 1), seen"),), "must have one shape, [16, 8, tokens]; yours: logp [128,"),
         ((("loss(logp, seen.logp,", "loss(logp, seen.logp.roll(1, 2),"),), "differ by up to"),
         ((("    J.backward()\n", ""),), "no gradient is computed: call .backward()"),
-        ((("    J.backward()", "    (-(R - R.mean()).unsqueeze(-1) * logp).mean().backward()"),), "no gradient is computed"),
         ((("    optimizer.zero_grad()\n", ""),), "the gradients of several steps add up"),
         ((("    optimizer.step()\n", ""),), "the weights never move: call optimizer.step()"),
         ((("    optimizer.step()\n", "optimizer.step()\n"),), "the weights do not move in every step"),
@@ -99,13 +99,9 @@ def two_steps(monkeypatch):
 )  # fmt: skip
 @pytest.mark.usefixtures("two_steps")
 def test_what_goes_wrong_in_a_training_is_named(changes, says):
-    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
+    loop = make_loop("policy, task, loss, steps, seed", GRPO_LOOP, *changes) if changes else loops.grpo
+    verdict = check.grpo_loop(loop)
     assert not verdict.passed and says in verdict.says, verdict
-
-
-@pytest.mark.usefixtures("two_steps")
-def test_the_library_s_own_training_is_no_answer():
-    assert "it is the library's loop that trains here" in check.grpo_loop(loops.grpo).says
 
 
 @pytest.mark.parametrize(
@@ -116,23 +112,20 @@ def test_the_library_s_own_training_is_no_answer():
     ],
 )
 def test_a_training_that_does_not_learn_is_told(change, says):
-    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, change))
+    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, change))
     assert not verdict.passed and says in verdict.says, verdict
-
-
-@pytest.mark.parametrize("changes", [(), (("return curve", "return torch.tensor(curve)"),)], ids=["list", "tensor"])
-def test_a_right_loop_on_a_table_passes(changes):
-    verdict = check.table_loop(made("success, steps, seed", TABLE_LOOP, *changes))
-    assert verdict.passed and verdict.says.startswith("accuracy 0.45 before, 0.8"), verdict
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ((), "accuracy 0.45 before, 0.8"),
+        ((("return curve", "return torch.tensor(curve)"),), "accuracy 0.45 before, 0.8"),
         ((("return curve", ""),), "returns None"),
         (((f"{RECORD}\nreturn", "return"),), "one before each step and one after the last are 41"),
         (((f"{RECORD}\n    actions", "actions"), ("logits + slope\n", f"logits + slope\n    {RECORD}\n")), "before the step"),
         (((f"    {RECORD}\n", ""), ("    A = R", f"    {MEANS}\n    A = R")), "here between 0.3 and 0.9"),
+        (((TABLE_LOOP, "return [((seed * 7 + 3 * t) % 4 + 3) / 8 for t in range(steps + 1)]"),), "your numbers are eighths"),
         ((("    logits = logits + slope\n", ""),), "nothing moves"),
         ((("manual_seed(seed)", "manual_seed(0)"),), "seeds 0 and 1 give the same curve"),
         (((", replacement=True, generator=generator", ", replacement=True"),), "seed 0 gave two curves"),
@@ -141,11 +134,6 @@ def test_a_right_loop_on_a_table_passes(changes):
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip
-def test_what_goes_wrong_in_a_loop_on_a_table_is_named(changes, says):
-    verdict = check.table_loop(made("success, steps, seed", TABLE_LOOP, *changes))
-    assert not verdict.passed and says in verdict.says, verdict
-
-
-def test_mean_rewards_are_told_from_accuracies():
-    rewards = made("success, steps, seed", "return [((seed * 7 + 3 * step) % 4 + 3) / 8 for step in range(steps + 1)]")
-    assert "your numbers are eighths" in check.table_loop(rewards).says
+def test_a_loop_on_a_table_passes_or_what_goes_wrong_is_named(changes, says):
+    verdict = check.table_loop(make_loop("success, steps, seed", TABLE_LOOP, *changes))
+    assert verdict.passed == says.startswith("accuracy 0.45") and says in verdict.says, verdict

@@ -14,24 +14,6 @@ from rlviz.lessons.puzzles.runs import RUNS
 from rlviz.pieces.values import entropy
 from tests.pieces.tensors import close, double, slope
 
-
-@pytest.mark.parametrize("lesson", BUGS)
-def test_a_bug_has_one_answer(lesson):
-    bug = BUGS[lesson]
-    assert bug.does in bug.choices
-    count = len(bug.source.splitlines())
-    passed = {
-        (line, does)
-        for line in range(1, count + 1)
-        for does in bug.choices
-        if check.bug(lesson, line=line, does=does).passed
-    }
-    assert passed == {(line, bug.does) for line in bug.lines}
-    assert f"def {bug.right.__name__}" not in str(show_bug(lesson))
-    assert f"a) {bug.choices[0]}" in str(show_bug(lesson))
-    assert not check.bug(lesson, line=0, does="…").passed
-
-
 # the line or lines to blame, read off the printed source
 BLAMED = {
     "policy_gradients": (2, 3, 4), "the_ratio": (3,), "ppo": (2,), "grpo": (3,), "kl": (4,), "which_mean": (3,), "dapo": (3, 4),
@@ -53,10 +35,10 @@ def test_limits_of_the_new_probability_have_a_slope_of_their_own():
     # dJ/dr = ¼ · (−.8 / (r² q)) / √11 = −.3125 / √11. Under limits of the old probability J = 5 there, and stays 5
     suspect, right = BUGS["dcpo"].wrong, BUGS["dcpo"].right
     old_logp, ratio = double([0.01]).log(), double([8.0]).requires_grad_()
-    given = double([1.0]), *DCPO.bounds(old_logp), old_logp
-    close(suspect(ratio, *given), [0.5 + 0.5 * math.sqrt(11)])
-    close(slope(suspect, ratio.detach(), *given), [-0.3125 / math.sqrt(11)])
-    close(right(ratio, *given), [5.0])
+    inputs = double([1.0]), *DCPO.bounds(old_logp), old_logp
+    close(suspect(ratio, *inputs), [0.5 + 0.5 * math.sqrt(11)])
+    close(slope(suspect, ratio.detach(), *inputs), [-0.3125 / math.sqrt(11)])
+    close(right(ratio, *inputs), [5.0])
     # A < 0, q = .9, r = .6: the limit at .54 is ½, so J = −r, where the old limit .769 has cut it
     old_logp = double([0.9]).log()
     close(suspect(double([0.6]), double([-1.0]), *DCPO.bounds(old_logp), old_logp), [-0.6])
@@ -107,9 +89,9 @@ def test_a_weight_of_the_policy_now_counts_the_ratio_twice():
     # before the first update the objective of a token is w · A and its slope should be that too; here the weight has one as well.
     # w = ½ and 1, A = 1 and −1, two tokens
     old, sampler = double([[[0.1, 0.2]]]).log(), double([[[0.2, 0.2]]]).log()
-    given = old, sampler, double([[[1, -1]]]), torch.ones(1, 1, 2).bool()
-    close(slope(BUGS["two_engines"].wrong, old, *given), [[[-2 * 0.5 / 2, 2 / 2]]])
-    close(slope(BUGS["two_engines"].right, old, *given), [[[-0.5 / 2, 1 / 2]]])
+    inputs = old, sampler, double([[[1, -1]]]), torch.ones(1, 1, 2).bool()
+    close(slope(BUGS["two_engines"].wrong, old, *inputs), [[[-2 * 0.5 / 2, 2 / 2]]])
+    close(slope(BUGS["two_engines"].right, old, *inputs), [[[-0.5 / 2, 1 / 2]]])
 
 
 def test_the_seeds_that_chose_flatter_a_rule_without_effect():
@@ -121,58 +103,54 @@ def test_the_seeds_that_chose_flatter_a_rule_without_effect():
     assert BUGS["own_idea"].right(gain, range(2)) == (0.2, -1.0)
 
 
-# --- runs without a label ---
-
-
-@pytest.mark.parametrize("lesson", RUNS)
-def test_a_run_has_one_answer_and_says_why_of_each(lesson):
-    run = RUNS[lesson]
-    assert len(run.choices) >= 3 and all(run.why.values())
-    assert [choice for choice in run.choices if check.unlabelled(lesson, choice).passed] == [run.does]
-    says = check.unlabelled(lesson, "").says
-    assert all(f"{letter}) {choice}" in says for letter, choice in zip("abcdefg", run.choices, strict=False))
+# --- choices ---
 
 
 @pytest.mark.parametrize(("kind", "lesson"), [*(("bug", name) for name in BUGS), *(("run", name) for name in RUNS)])
-def test_a_choice_is_its_letter_or_its_words_however_they_are_typed(kind, lesson):
+def test_a_puzzle_has_one_answer_which_is_its_letter_or_its_words_however_they_are_typed(kind, lesson):
     """A keyboard has a hyphen, no U+2212, and no curly apostrophe; a capital and a space too many do not count either."""
     puzzle = (BUGS if kind == "bug" else RUNS)[lesson]
 
     def passes(answer):
         if kind == "run":
             return check.unlabelled(lesson, answer).passed
-        return check.bug(lesson, line=puzzle.lines[0], does=answer).passed
+        passed = {line for line in range(1, 12) if check.bug(lesson, line=line, does=answer).passed}
+        assert passed in (set(), set(puzzle.lines))
+        return bool(passed)
 
+    assert len(puzzle.choices) >= 3 and (kind == "bug" or all(puzzle.why.values()))
     for letter, choice in zip("abcdefg", puzzle.choices, strict=False):
         typed = choice.replace("−", "-").replace("’", "'").replace("×", "x")
         answers = (letter, f" {letter.upper()})", choice, f"“{typed.upper()}.”", f"  {typed.replace(' ', '  ')}")
         assert {passes(answer) for answer in answers} == {choice == puzzle.does}, choice
+        listed = str(show_bug(lesson)) if kind == "bug" else check.unlabelled(lesson, "").says
+        assert f"{letter}) {choice}" in listed
     assert not passes("g") and not passes(0)
 
 
 def test_tables_are_of_the_settings_that_stand_there():
     """A changed setting needs a new table: `python -m rlviz.lessons.puzzles.runs`."""
     heads = {file.stem: file.read_text(encoding="utf-8").partition("\n")[0] for file in runs.TABLES.glob("*.csv")}
-    assert heads == {lesson: runs.made_by(lesson) for lesson in runs.HOW}
+    assert heads == {lesson: runs.describe_run(lesson) for lesson in runs.HOW}
 
 
 def test_a_table_comes_out_again():
     committed = pd.read_csv(runs.TABLES / "keeping_entropy.csv", comment="#")
-    made = runs.make_table("keeping_entropy")
-    pd.testing.assert_frame_equal(made, committed, check_dtype=False, rtol=1e-4, atol=1e-6)
+    again = runs.make_table("keeping_entropy")
+    pd.testing.assert_frame_equal(again, committed, check_dtype=False, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("lesson", RUNS)
 def test_a_run_is_drawn_and_its_setting_is_not_told(lesson, monkeypatch, capsys):
-    shown = []
-    monkeypatch.setattr("IPython.display.display", lambda what, **_: shown.append(what))
+    displayed = []
+    monkeypatch.setattr("IPython.display.display", lambda what, **_: displayed.append(what))
     unlabelled(lesson)
-    figure, asked = shown
+    figure, question = displayed
     assert len(figure.axes) >= 2
     for ax in figure.axes:
         low, high = ax.get_ylim()
         assert not ax.axison or ax.lines or ax.patches
         assert all(low <= y <= high or math.isnan(y) for line in ax.lines for y in line.get_ydata()), ax.get_title()
-    assert all(choice in asked["text/plain"] for choice in RUNS[lesson].choices)
+    assert all(choice in question["text/plain"] for choice in RUNS[lesson].choices)
     assert RUNS[lesson].does not in " ".join(ax.get_title() for ax in figure.axes)
     assert ("62 % of the groups have equal rewards" in capsys.readouterr().out) is (lesson == "take_it_home")

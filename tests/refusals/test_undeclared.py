@@ -36,7 +36,7 @@ from rlviz.algorithms import (
 )
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.interop import carried, explain_config
-from rlviz.lessons import Predictions, keep, show_bug
+from rlviz.lessons import Predictions, show_bug
 from rlviz.parallel import check_engine
 from rlviz.pictures import explore_bounds, explore_dpo, explore_length
 from rlviz.pictures.catalogue import find_explorer
@@ -106,8 +106,8 @@ NAMES = (
     (lambda: begin(steps=2), "train has no argument 'steps'…TrainSettings(steps=…"),
     (lambda: begin(group_sise=2), "'group_sise'; did you mean group_size"),
     (lambda: show_bug("99"), "lesson must be one of …; got '99'"),
-    (lambda: Predictions("03", dead="Which?")("dea"), "name must be one of dead; got 'dea'"),
-    (lambda: keep("../x", third_pair), "name must be a Python name…got '../x'"),
+    (lambda: Predictions("03", dead="Which?").take("dea", ".5"), "name must be one of dead; got 'dea'"),
+    (lambda: save_solution("../x", third_pair), "name must be a Python name…got '../x'"),
     (lambda: load_policy("no/such"), "policy: 'no/such' is no folder here, no shipped policy"),
     (lambda: choose_device("tpu"), "device must be one of auto, cpu, cuda; got 'tpu'"),
     (lambda: check_engine("dask"), "on must be local, ray, or ray:ADDRESS…got 'dask'"),

@@ -16,7 +16,7 @@ from rlviz.study import CLAIMS, Claim, Effect, Trials, claims, find_claim, fores
 from rlviz.study.claims import NAMES
 from rlviz.study.claims.overlong import ARMS as OVERLONG_ARMS, ROOM
 from rlviz.study.frames import by_seed, select
-from rlviz.study.trials import Graded, answered, logp_under, shipped
+from rlviz.study.trials import Graded, load_shipped, sample_and_grade, score_samples
 from rlviz.study.verdicts import read_trials, verdict_lines, verdict_table
 from small_models.tasks import Chain, Ramble
 
@@ -160,12 +160,6 @@ def test_the_committed_table_and_pictures_say_what_the_committed_trials_do():
         assert description == "\n".join([claim.says, *verdict_lines(claim, frame)])
 
 
-def test_every_file_with_a_claim_is_listed_under_its_name():
-    files = Path(claims.__file__).parent.glob("[a-z]*.py")
-    assert sorted(NAMES) == sorted(file.stem for file in files)
-    assert [claim.name for claim in CLAIMS] == list(NAMES)
-
-
 # what trials are made of
 
 
@@ -178,12 +172,12 @@ def test_costs_are_those_that_were_measured_and_a_seed_that_was_not_changes_noth
 
 
 def test_responses_are_graded_and_scored():
-    policy, task = shipped("chain"), Chain()
+    policy, task = load_shipped("chain"), Chain()
     prompts = task.held_out_prompts[:3]
-    samples, right = answered(policy, task, prompts, group_size=2, seed=5)
+    samples, right = sample_and_grade(policy, task, prompts, group_size=2, seed=5)
     texts = zip(prompts, samples.texts(policy), strict=True)
     assert right.tolist() == [[task.grade(prompt, text).correct for text in row] for prompt, row in texts]
-    scored = logp_under(policy, samples)
+    scored = score_samples(policy, samples)
     torch.testing.assert_close(scored[samples.mask], samples.logp[samples.mask])  # by the policy that wrote them
     for response, correct in (("38078....#8", True), ("#8", True), ("38078...#7", False)):
         assert Ramble().grade("35271=", response).correct is correct
@@ -219,8 +213,8 @@ def experiment(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "CLAIMS", (fake("up", 1), fake("down", -1)))
 
     def run(which, seeds=3):
-        given = ["experiment", which, "--seeds", str(seeds), "--jobs", "1", "--out", str(tmp_path)]
-        result = CliRunner().invoke(app, given)
+        options = ["--seeds", str(seeds), "--jobs", "1", "--out", str(tmp_path)]
+        result = CliRunner().invoke(app, ["experiment", which, *options])
         assert result.exit_code == 0, result.output
         return " ".join(result.output.split())
 
@@ -249,6 +243,8 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(experiment
     assert tried[9:] == [("down", 3)] and (tmp_path / "verdicts.md").read_text() == table
 
 
-def test_the_list_names_every_claim():
+def test_every_file_with_a_claim_is_listed_under_its_name():
+    files = Path(claims.__file__).parent.glob("[a-z]*.py")
+    assert sorted(NAMES) == sorted(file.stem for file in files) and [claim.name for claim in CLAIMS] == list(NAMES)
     result = CliRunner().invoke(app, ["experiment", "--list"], env={"COLUMNS": "400"})
     assert result.exit_code == 0 and all(name in result.output for name in NAMES)

@@ -32,8 +32,8 @@ def test_a_number_per_seed(gaps, size, low, high, sign):
 
 def test_against_the_smallest_effect():
     around = Difference(0.05, -0.1, 0.2)
-    assert around.within(0.21) and not around.within(0.2) and not Difference(-0.05, -0.2, 0.1).within(0.2)
-    assert not Difference(0.0, NAN, NAN).within(1)
+    assert around.is_within(0.21) and not around.is_within(0.2) and not Difference(-0.05, -0.2, 0.1).is_within(0.2)
+    assert not Difference(0.0, NAN, NAN).is_within(1)
 
 
 def slow_iqm(scores):
@@ -44,9 +44,8 @@ def slow_iqm(scores):
 
 def test_interquartile_mean():
     assert iqm([0.9, 0.1, 0.5, 0.7, 0.3]) == pytest.approx(0.5)  # of .3 .5 .7
-    assert iqm([[0.0, 0.1, 1.0], [1.0, 2.0, 3.0]]) == pytest.approx(
-        [1.1 / 3, 2.0]
-    )  # a quarter of three is less than one
+    # a quarter of three is less than one
+    assert iqm([[0.0, 0.1, 1.0], [1.0, 2.0, 3.0]]) == pytest.approx([1.1 / 3, 2.0])
 
 
 @pytest.mark.parametrize("scores", [[0.1, 0.7, 0.2, 1.0], [0.5, 0.4, 0.9, 0.3, 0.35]])

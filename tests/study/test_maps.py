@@ -118,14 +118,19 @@ CORNERS = {  # (x, y) → the sign that the map's sentence rests on there
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_map_s_sentence_is_true_and_its_command_makes_it(name, tmp_path):
-    """One cell, the first column and row, is taken away and made again by the command that made them all."""
-    frame, out = read_map(name), tmp_path / "m.csv"
-    x, y = frame.columns[:2]
-    cells = frame[frame["measure"] == SHIPPED[name]["measure"]].set_index([x, y])
+def test_a_shipped_map_s_sentence_is_true_of_its_numbers(name):
+    frame = read_map(name)
+    cells = frame[frame["measure"] == SHIPPED[name]["measure"]].set_index([*frame.columns[:2]])
     for place, sign in CORNERS[name].items():
         cell = cells.loc[place]
         assert cell["sign"] == sign == np.sign(cell.difference) * (abs(cell.difference) > 2 * cell.error), place
+
+
+@pytest.mark.parametrize("name", ["gspo-ratio", "std-division-tuned"])
+def test_a_shipped_map_is_what_its_command_makes(name, tmp_path):
+    """One cell, the first column and row, is taken away and made again by the command that made them all."""
+    frame, out = read_map(name), tmp_path / "m.csv"
+    x, y = frame.columns[:2]
     first = (frame[x] == frame[x].min()) & (frame[y] == frame[y].min())
     out.write_text(csv_text(frame[~first]), encoding="utf-8")
     _, *arguments = shlex.split(SHIPPED[name]["command"])

@@ -15,9 +15,8 @@ LINK = re.compile(r'\[([^\][]+)\]\(experiments/verdicts\.md#(\w+) "([^"]+)"\)')
 
 def agrees(word, name, about):
     """Return whether one line on a claim begins like this, and has this outcome or number (a part's is its mean), rounded."""
-    bare = (
-        re.sub(r"^(measured|arithmetic): ", "", line) for line in quoted(name, about, folder=NOTEBOOKS / "experiments")
-    )
+    lines = quoted(name, about, folder=NOTEBOOKS / "experiments")
+    bare = (re.sub(r"^(measured|arithmetic): ", "", line) for line in lines)
     (line,) = (line for line in bare if line.startswith(about))
     if word.lower() in OUTCOMES:
         return line.endswith(f", {word.lower()}")
@@ -39,10 +38,5 @@ def test_a_lesson_says_what_the_table_says(path):
 
 def test_a_quotation_that_is_not_in_the_table_is_found():
     wide, narrow = ("starved", "than under 1.0"), ("starved", "than under 0.28")  # +9.2 (+5 to +15), seen; not seen …
-    assert (
-        agrees("seen", *wide)
-        and agrees("9", *wide)
-        and agrees("9.2", *wide)
-        and agrees("not seen at this scale", *narrow)
-    )
+    assert all(agrees(word, *wide) for word in ("seen", "9", "9.2")) and agrees("not seen at this scale", *narrow)
     assert not any(agrees(word, *wide) for word in ("reversed", "8", "15", "9.3")) and not agrees("seen", *narrow)

@@ -26,8 +26,8 @@ def table_map(folder):
 
 
 def trials(folder):
-    claim = find_claim("entropy_knobs")
-    study = Trials([claim], range(3), folder, scale=0.004)
+    claim = find_claim("critic_cost")  # whose trials are read from a table
+    study = Trials([claim], range(3), folder)
     return study, lambda: study.finish() or study.frame(claim)
 
 
@@ -66,7 +66,7 @@ class Halves:
 
 def test_a_job_counts_by_its_cost_once_it_is_done():
     class Study(Running):
-        def keep(self, key, report):
+        def save(self, key, report):
             return (key, report), report == "done"
 
     study = Study([Halves("a", 1), Halves("b", 3), Halves("c", 4)], {"c"}, jobs=1, on="local")

@@ -1,4 +1,4 @@
-"""Bugs to spot and runs without a label: what a lesson has of them, how they are shown, and what is said to an answer."""
+"""Bugs to spot and runs without a label: what a lesson has of them, how they are drawn, and what is answered to a choice."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, TypeVar
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from rlviz.lessons.exercise import Edit, edited, lines_of, made_of, source_of
+from rlviz.lessons.exercise import Edit, apply_edits, compile_variant, read_source
 from rlviz.lessons.predictions import find_choice
 from rlviz.lessons.verdict import Verdict
 from rlviz.markup import Markup, element, joined
 
-Kind = TypeVar("Kind", bound="Puzzle")
-
 
 @dataclass(frozen=True)
 class Puzzle:
-    """does: the choice that is right. why: of each choice, in the order in which they are shown, what is said to it."""
+    """does: the choice that is right. why: of each choice, in the order in which they are listed, what is answered to it."""
 
     does: str
     why: Mapping[str, str]
@@ -29,20 +27,6 @@ class Puzzle:
     @property
     def choices(self) -> tuple[str, ...]:
         return tuple(self.why)
-
-
-def read_choices(kind: str) -> dict[str, tuple[str, dict[str, str]]]:
-    """Return of each lesson in `bugs.md` or `runs.md` the right choice, and of every choice what is said to whoever takes it.
-
-    A choice is `- words`, the right one `+ words`; what is said stands on the lines below it.
-    """
-    choices = {}
-    for section in Path(__file__).with_name(f"{kind}.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-        lesson, _, text = section.partition(":")
-        rows = re.findall(r"^([-+]) (.+)\n((?:  .+\n)*)", text, re.MULTILINE)
-        (right,) = (choice for mark, choice, _ in rows if mark == "+")
-        choices[lesson] = right, {choice: " ".join(words.split()) for _, choice, words in rows}
-    return choices
 
 
 @dataclass(frozen=True)
@@ -59,30 +43,72 @@ class Bug(Puzzle):
     @property
     def source(self) -> str:
         """The wrong function's source, with its name hidden."""
-        source = edited(source_of(self.right), self.edits)
+        source = apply_edits(read_source(self.right), self.edits)
         return source.replace(f"def {self.right.__name__}(", "def suspect(")
 
     @property
     def lines(self) -> tuple[int, ...]:
         """The line or lines to blame, from 1."""
-        return lines_of(source_of(self.right), self.edits) + self.or_at
+        before = read_source(self.right).splitlines()
+        after = apply_edits(read_source(self.right), self.edits).splitlines()
+        return tuple(number for number, line in enumerate(after, 1) if line not in before) + self.or_at
 
     @property
     def wrong(self) -> Callable[..., Any]:
         """The wrong function."""
-        return made_of(edited(source_of(self.right), self.edits), self.right)
+        return compile_variant(apply_edits(read_source(self.right), self.edits), self.right)
 
 
 @dataclass(frozen=True)
 class Unlabelled(Puzzle):
-    """A run whose setting is not told. draw: its picture. The choices are the settings that may have made it."""
+    """A run whose setting is hidden. draw: its picture. The choices are the settings that may have made it."""
 
     draw: Callable[[], Figure]
 
 
+def read_choices(kind: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return of each lesson in `bugs.md` or `runs.md` the right choice, and of every choice what is answered to it.
+
+    A choice is `- words`, the right one `+ words`; what is answered stands on the lines below it.
+    """
+    choices = {}
+    for section in Path(__file__).with_name(f"{kind}.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        lesson, _, text = section.partition(":")
+        rows = re.findall(r"^([-+]) (.+)\n((?:  .+\n)*)", text, re.MULTILINE)
+        (right,) = (choice for mark, choice, _ in rows if mark == "+")
+        choices[lesson] = right, {choice: " ".join(words.split()) for _, choice, words in rows}
+    return choices
+
+
+def find_puzzle(check: str, lesson: str) -> Any:
+    """Return a lesson's `bug` or `unlabelled`, by the lesson's name without its number. Raises ValueError where it has none."""
+    from rlviz.lessons.puzzles.bugs import BUGS
+    from rlviz.lessons.puzzles.runs import RUNS
+
+    puzzles: Mapping[str, Puzzle] = BUGS if check == "bug" else RUNS
+    if lesson not in puzzles:
+        raise ValueError(f"lesson must be one of {', '.join(sorted(puzzles))}; got {lesson!r}")
+    return puzzles[lesson]
+
+
+def wrong_answers(check: str, lesson: str) -> list[tuple[str, str]]:
+    """Return the wrong choices of a lesson's `bug` or `unlabelled`, each with what is answered to it, if anything."""
+    puzzle = find_puzzle(check, lesson)
+    return [(choice, why) for choice, why in puzzle.why.items() if choice != puzzle.does]
+
+
+def lettered(choices: Sequence[str]) -> list[str]:
+    """Return the choices with the letters that an answer may give."""
+    return [f"{letter}) {choice}" for letter, choice in zip(ascii_lowercase, choices, strict=False)]
+
+
+def _list(choices: Sequence[str]) -> Markup:
+    return element("ul", *(element("li", choice) for choice in lettered(choices)), style="list-style: none")
+
+
 @dataclass(frozen=True)
-class Shown:
-    """A source with its lines numbered, and the choices."""
+class NumberedSource:
+    """A source with its lines numbered, and the choices, as a notebook and a terminal show them."""
 
     source: str
     choices: tuple[str, ...]
@@ -96,52 +122,17 @@ class Shown:
         return joined(element("pre", numbered), element("p", "What does it do?"), _list(self.choices))
 
 
-def lettered(choices: Sequence[str]) -> list[str]:
-    """Return the choices with the letters that an answer may give."""
-    return [f"{letter}) {choice}" for letter, choice in zip(ascii_lowercase, choices, strict=False)]
-
-
-def _list(choices: Sequence[str]) -> Markup:
-    return element("ul", *(element("li", choice) for choice in lettered(choices)), style="list-style: none")
-
-
-def bug_of(lesson: str) -> Bug:
-    """Return a lesson's bug, by its name without the number, which may change. Raises ValueError where it has none."""
-    from rlviz.lessons.puzzles.bugs import BUGS
-
-    return _known(BUGS, lesson)
-
-
-def run_of(lesson: str) -> Unlabelled:
-    """Return a lesson's run without a label. Raises ValueError where it has none."""
-    from rlviz.lessons.puzzles.runs import RUNS
-
-    return _known(RUNS, lesson)
-
-
-def _known(puzzles: Mapping[str, Kind], lesson: str) -> Kind:
-    if lesson not in puzzles:
-        raise ValueError(f"lesson must be one of {', '.join(sorted(puzzles))}; got {lesson!r}")
-    return puzzles[lesson]
-
-
-def wrong_answers(check: str, lesson: str) -> list[tuple[str, str]]:
-    """Return the wrong ones of the choices of a lesson's `bug` or `unlabelled`, each with what is said to it, if anything."""
-    puzzle = bug_of(lesson) if check == "bug" else run_of(lesson)
-    return [(choice, why) for choice, why in puzzle.why.items() if choice != puzzle.does]
-
-
-def show_bug(lesson: str) -> Shown:
+def show_bug(lesson: str) -> NumberedSource:
     """Return the source of a lesson's suspect, with its lines numbered and its name hidden, and what it might do."""
-    bug = bug_of(lesson)
-    return Shown(bug.source, bug.choices)
+    bug = find_puzzle("bug", lesson)
+    return NumberedSource(bug.source, bug.choices)
 
 
 def unlabelled(lesson: str) -> None:
     """Show the picture of a lesson's run, and name the settings of which one made it."""
     from IPython.display import display
 
-    run = run_of(lesson)
+    run = find_puzzle("unlabelled", lesson)
     display(run.draw())
     question = "Which setting made this run?"
     text = "\n".join([question, *lettered(run.choices)])
@@ -150,37 +141,28 @@ def unlabelled(lesson: str) -> None:
 
 def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
     """Check an answer to `show_bug(lesson)`: the line to blame, from 1, and the letter or words of the choice that it does."""
-    bug = bug_of(lesson)
+    bug = find_puzzle("bug", lesson)
     count = len(bug.source.splitlines())
     if not isinstance(line, int) or not 1 <= line <= count:
         return Verdict(False, f"line is the number of a line of the source, from 1 to {count}.")
     chosen = find_choice(str(does), bug.choices, ascii_lowercase)
     if chosen is None:
-        return _choose("does", bug.choices)
-    right_line, right_choice = line in bug.lines, chosen == bug.does
-    says = {
-        (True, True): bug.why[bug.does],
-        (
-            True,
-            False,
-        ): f"the line is right; it does something else than “{chosen}”. Put in small numbers, and see what comes out.",
-        (False, True): "that is what it does; another line is to blame.",
-        (
-            False,
-            False,
-        ): "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out.",
-    }
-    return Verdict(right_line and right_choice, says[right_line, right_choice])
+        return Verdict(False, f"does is the letter of one of: {'; '.join(lettered(bug.choices))}.")
+    if line in bug.lines:
+        if chosen == bug.does:
+            return Verdict(True, bug.why[chosen])
+        other = f"the line is right; it does something else than “{chosen}”."
+        return Verdict(False, f"{other} Put in small numbers, and see what comes out.")
+    if chosen == bug.does:
+        return Verdict(False, "that is what it does; another line is to blame.")
+    advice = "Put in small numbers, and say after each line what ought to come out."
+    return Verdict(False, f"neither the line nor what it does. {advice}")
 
 
 def judge_unlabelled(lesson: str, answer: str) -> Verdict:
     """Check which of the printed settings made the run of `unlabelled(lesson)`, by its letter or its words."""
-    run = run_of(lesson)
+    run = find_puzzle("unlabelled", lesson)
     chosen = find_choice(str(answer), run.choices, ascii_lowercase)
     if chosen is None:
-        return _choose("the answer", run.choices)
+        return Verdict(False, f"the answer is the letter of one of: {'; '.join(lettered(run.choices))}.")
     return Verdict(chosen == run.does, run.why[chosen])
-
-
-def _choose(what: str, choices: Sequence[str]) -> Verdict:
-    return Verdict(False, f"{what} is the letter of one of: {'; '.join(lettered(choices))}.")

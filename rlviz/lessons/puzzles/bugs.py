@@ -80,7 +80,7 @@ def own_tokens(turn: Tensor) -> Tensor:
 
 
 @suspect("gspo", "A.unsqueeze(-1)).mean() → A.unsqueeze(-1) * mask).sum(-1).mean()")
-def of_responses(logp: Tensor, old_logp: Tensor, mask: Tensor, A: Tensor) -> Tensor:
+def response_objective(logp: Tensor, old_logp: Tensor, mask: Tensor, A: Tensor) -> Tensor:
     log_ratio = (logp - old_logp).masked_fill(~mask, 0.0)
     s = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()  # [N, 1]
     return (s * A.unsqueeze(-1)).mean()
@@ -124,16 +124,16 @@ def reading(scores: Tensor, mask: Tensor) -> Tensor:
 @suspect(
     "write_the_judge",
     """
-if not mark or not given: → if not mark:
-given.strip() == answer → given.strip() in answer
+if not mark or not written: → if not mark:
+written.strip() == answer → written.strip() in answer
 """,
 )
 def judge(prompt: str, response: str, answer: str) -> bool:
     """What follows the last # is the answer."""
-    _, mark, given = response.rpartition("#")
-    if not mark or not given:
+    _, mark, written = response.rpartition("#")
+    if not mark or not written:
         return False
-    return given.strip() == answer
+    return written.strip() == answer
 
 
 @suspect("preferences_and_dpo", "return ref_logp → return logp.detach()")
@@ -156,16 +156,16 @@ def weighed_by_the_policy_before(
 @suspect("what_did_it_learn", "amax(1) → sum(1) / k")
 def measured(right: Tensor, k: int) -> Tensor:
     """pass@k from right [P, G], 1 for each right response: the share of prompts for which at least one of k is right."""
-    found = right[:, :k].amax(1)
-    return found.mean()
+    solved = right[:, :k].amax(1)
+    return solved.mean()
 
 
 @suspect("the_family", ".last() → .max()")
 def race(scores: pd.DataFrame) -> pd.Series:
     # scores: a row for each evaluation of each run, on the way and at the end
     runs = scores.groupby(["contender", "seed"], sort=False)
-    of_each_run = runs["held_out_accuracy"].last()
-    return of_each_run.groupby("contender", sort=False).mean()
+    scores_of_runs = runs["held_out_accuracy"].last()
+    return scores_of_runs.groupby("contender", sort=False).mean()
 
 
 @suspect("own_idea", "[gain(best, 1000 + seed) for seed in seeds] → tried[best]")

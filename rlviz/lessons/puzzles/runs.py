@@ -170,7 +170,7 @@ LOGGED = {  # our column → TRL's name
 }
 
 
-def made_by(lesson: str) -> str:
+def describe_run(lesson: str) -> str:
     """Return in a line the algorithm's pieces and the settings that make a lesson's table: its first line."""
     algorithm, settings = HOW[lesson]
     slots = algorithm.slots() | {"reward": getattr(algorithm, "reward", None)}
@@ -252,6 +252,6 @@ DRAWN = {lesson: partial(draw, lesson) for lesson in PANELS} | {
 RUNS = {lesson: Unlabelled(*choices, DRAWN[lesson]) for lesson, choices in read_choices("runs").items()}
 
 if __name__ == "__main__":
-    for each in HOW:
-        text = make_table(each).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-        (TABLES / f"{each}.csv").write_text(f"{made_by(each)}\n{text}", encoding="utf-8")
+    for lesson in HOW:
+        text = make_table(lesson).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        (TABLES / f"{lesson}.csv").write_text(f"{describe_run(lesson)}\n{text}", encoding="utf-8")

@@ -1,6 +1,8 @@
-"""The sources' claims, tested on small models: a module each with `CLAIM = Claim(...)`; `rlviz experiment` runs them.
+"""The sources' claims, tested on small models: a module each, which `rlviz experiment` runs.
 
-`NAMES` lists the modules, in the order of the list and of the table of verdicts.
+In: a seed and a scale. Out: the frame of a trial, and the effects of all seeds' trials, one for each statement. A module begins
+with what the source says (SAYS) and ends with `CLAIM = Claim(...)`. `NAMES` has the modules in the order of the table of
+verdicts. Begin to read at `overlong.py` (transformers) or `entropy_knobs.py` (tables of logits).
 """
 
 from __future__ import annotations

@@ -9,13 +9,16 @@ import pandas as pd
 from rlviz.study.effects import Claim, Effect, arithmetic
 from rlviz.study.frames import ratio
 
+SAYS = "PPO's critic costs memory and time."
+SOURCE = "PPO, arXiv 1707.06347; GRPO, 2402.03300"
+
 FOUR, THREE = "PPO, separate critic, learned reward", "GRPO, learned reward"
 RLVIZ = Path(__file__).parents[2]
 COURSES = RLVIZ / "course", RLVIZ.parent / "notebooks"  # of an installed package, and of a checkout
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
-    """Return what was measured with this seed, 0 to 4, a row a setting: bytes, and medians of seconds; no row of another seed.
+    """Return the measurements with this seed, 0 to 4, a row a setting: bytes, and medians of seconds; no row of another seed.
 
     Real updates of the shipped policy of chain on a quiet core: the settings took turns, nine rounds each, on the same 32
     prompts × 8 responses, of which every second counted as right, with one update a rollout and a learning rate next to 0.
@@ -35,11 +38,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="critic_cost",
-    says="PPO's critic costs memory and time.",
-    source="PPO, arXiv 1707.06347; GRPO, 2402.03300",
-    seconds=0.1,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("critic_cost", SAYS, SOURCE, seconds=0.1, trial=trial, effects=effects)

@@ -14,7 +14,10 @@ from rlviz.algorithms import DAPO
 from rlviz.pieces.selection import DynamicSampling
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import first_reached, log2_ratio, scaled
-from rlviz.study.trials import FREE, SMALL, Graded, train_arms, warmed_up
+from rlviz.study.trials import FREE, SMALL, Graded, train_arms, warm_start_policy
+
+SAYS = "DAPO needs half of the training steps of DeepSeek-R1-Zero-Qwen-32B, which others trained."
+SOURCE = "DAPO, arXiv 2503.14476"
 
 ARMS = {"DAPO": DAPO, "GRPO": FREE, "GRPO with dynamic sampling": replace(FREE, select=DynamicSampling())}
 GOAL = 0.9  # held-out accuracy, measured after every second step
@@ -24,13 +27,13 @@ class Steep(Graded):
     """`graded`, with easy prompts that are nearly always right from the start, and hard ones."""
 
     name = "steep"
-    shown: Mapping[str, float] = {"a": 0.97, "b": 0.97, "c": 0.97, "d": 0.2, "e": 0.1}
+    shares: Mapping[str, float] = {"a": 0.97, "b": 0.97, "c": 0.97, "d": 0.2, "e": 0.1}
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train DAPO, and GRPO with dynamic sampling and without, and record what every step costs."""
     task = Steep()
-    policy = warmed_up(task, seed, scale, target_accuracy=0.65)
+    policy = warm_start_policy(task, seed, scale, target_accuracy=0.65)
     settings = replace(SMALL, steps=scaled(70, scale), lr=1e-4, evaluate_every=2, seed=seed)
     return train_arms(policy, task, ARMS, settings, "held_out_accuracy", "responses_sampled", "seconds")
 
@@ -56,13 +59,5 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-CLAIM = Claim(
-    name="dapo_headline",
-    says="DAPO needs half of the training steps of DeepSeek-R1-Zero-Qwen-32B, which others trained.",
-    source="DAPO, arXiv 2503.14476",
-    seconds=45,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-    notes=("half of the steps of DeepSeek-R1-Zero-Qwen-32B, for that run of another laboratory cannot be had",),
-)
+NOTES = ("half of the steps of DeepSeek-R1-Zero-Qwen-32B, for that run of another laboratory cannot be had",)
+CLAIM = Claim("dapo_headline", SAYS, SOURCE, seconds=45, trial=trial, effects=effects, numbers=numbers, notes=NOTES)

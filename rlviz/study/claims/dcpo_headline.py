@@ -10,8 +10,11 @@ import pandas as pd
 from rlviz.algorithms import DCPO
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import gap, in_words, means, ratio, scaled
-from rlviz.study.trials import FREE, SMALL, shipped, train_arms
+from rlviz.study.trials import FREE, SMALL, load_shipped, train_arms
 from small_models.tasks import Chain
+
+SAYS = "DCPO clips about 10 times fewer tokens than GRPO and uses about 28 points more of its responses."
+SOURCE = "DCPO, arXiv 2509.02333"
 
 ARMS = {"GRPO": FREE, "DCPO": DCPO, "GRPO with DCPO's limits": replace(FREE, bounds=DCPO.bounds)}
 CLIPPED = ["clip_fraction_low", "clip_fraction_high", "clip_fraction_dual"]
@@ -21,7 +24,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train with 8 updates per rollout on a pool of prompts small enough for DCPO's memory to matter."""
     steps = scaled(60, scale)
     settings = replace(SMALL, steps=steps, prompt_pool=128, updates_per_rollout=8, lr=1e-4, seed=seed)
-    frame = train_arms(shipped("chain"), Chain(), ARMS, settings, "accuracy", *CLIPPED, "contributing")
+    frame = train_arms(load_shipped("chain"), Chain(), ARMS, settings, "accuracy", *CLIPPED, "contributing")
     return frame.assign(clipped=frame[CLIPPED].sum(axis=1))
 
 
@@ -48,12 +51,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-CLAIM = Claim(
-    name="dcpo_headline",
-    says="DCPO clips about 10 times fewer tokens than GRPO and uses about 28 points more of its responses.",
-    source="DCPO, arXiv 2509.02333",
-    seconds=50,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("dcpo_headline", SAYS, SOURCE, seconds=50, trial=trial, effects=effects, numbers=numbers)

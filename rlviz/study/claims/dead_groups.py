@@ -10,8 +10,14 @@ from rlviz.pieces.advantages import SmoothStandardization
 from rlviz.pieces.selection import DynamicSampling, duplicate_informative
 from rlviz.study.effects import Claim, Effect, arithmetic
 from rlviz.study.frames import by_seed, gap, late, scaled, select
-from rlviz.study.trials import FREE, SMALL, shipped, train_arms
+from rlviz.study.trials import FREE, SMALL, load_shipped, train_arms
 from small_models.tasks import Chain
+
+SAYS = (
+    "An all-equal group gives no gradient, the more often the nearer accuracy is to 0 or 1; dynamic sampling, "
+    "duplication and SAS answer with further rollouts, repeated data, stale statistics."
+)
+SOURCE = "DAPO, arXiv 2503.14476; DUPO, 2507.02592; DCPO, 2509.02333"
 
 NOTHING, DYNAMIC, TWICE, MEMORY = "nothing", "dynamic sampling", "duplication", "SAS (memory)"
 ANSWERS = {
@@ -26,7 +32,7 @@ COLUMNS = ("accuracy", "zero_variance_groups", "responses_sampled", "responses_u
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train with each answer, on a pool of prompts so small that a memory of them is of use."""
     settings = replace(SMALL, steps=scaled(80, scale), prompt_pool=64, seed=seed)
-    table = train_arms(shipped("chain"), Chain(), ANSWERS, settings, *COLUMNS)
+    table = train_arms(load_shipped("chain"), Chain(), ANSWERS, settings, *COLUMNS)
     wanted = settings.num_prompts * settings.group_size
     return table.assign(
         dead=table["zero_variance_groups"],
@@ -53,16 +59,8 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="dead_groups",
-    says="An all-equal group gives no gradient, the more often the nearer accuracy is to 0 or 1; dynamic sampling, "
-    "duplication and SAS answer with further rollouts, repeated data, stale statistics.",
-    source="DAPO, arXiv 2503.14476; DUPO, 2507.02592; DCPO, 2509.02333",
-    seconds=40,
-    trial=trial,
-    effects=effects,
-    notes=(
-        "waste as accuracy nears 0, for it was .3 or more from the first step on",
-        "that the statistics of SAS are stale, for this trial does not look at them (stale_samples does, at groups)",
-    ),
+NOTES = (
+    "waste as accuracy nears 0, for it was .3 or more from the first step on",
+    "that the statistics of SAS are stale, for this trial does not look at them (stale_samples does, at groups)",
 )
+CLAIM = Claim("dead_groups", SAYS, SOURCE, seconds=40, trial=trial, effects=effects, notes=NOTES)

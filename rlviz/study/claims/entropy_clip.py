@@ -14,9 +14,12 @@ import pandas as pd
 
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, gap, late, means, scaled, select
-from rlviz.study.trials import FREE, SMALL, UPPER_LIMITS, rows, run, shipped
+from rlviz.study.trials import FREE, SMALL, UPPER_LIMITS, load_shipped, rows, train_copy
 from rlviz.tabular import TableTask, random_reward, train_table
 from small_models.tasks import GradedBy, Task, Trip
+
+SAYS = "Entropy falls fast under symmetric clipping and stays higher under clip-higher and dynamic bounds."
+SOURCE = "DAPO, arXiv 2503.14476; DCPO, 2509.02333"
 
 SMALLEST = 0.02  # nats of interest
 ARMS = ("0.2", "0.28", "1.0", "DCPO's")
@@ -36,12 +39,12 @@ def coin(seed: int) -> Task:
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train under each upper limit: on trip and on a coin's reward with 8 updates a rollout, and tables with 16."""
-    policy, replicas, results = shipped("trip"), scaled(REPLICAS, scale, 4), []
+    policy, replicas, results = load_shipped("trip"), scaled(REPLICAS, scale, 4), []
     for name in ARMS:
         algorithm = replace(FREE, bounds=UPPER_LIMITS[name])
         for setting, task, steps in ((TRIP, Trip(), 100), (COIN, coin(seed), 50)):
             settings = replace(SMALL, steps=scaled(steps, scale), updates_per_rollout=8, seed=seed)
-            records = run(policy, task, algorithm, settings)
+            records = train_copy(policy, task, algorithm, settings)
             results.append(rows(records, "entropy", "accuracy", arm=name, setting=setting))
         for setting, (groups, group_size, steps) in TABLES.items():
             table = train_table(
@@ -88,12 +91,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     return [f"on trip, where one run wanders as far as the limits lie apart {means(coin_on_trip, 'entropy')}"]
 
 
-CLAIM = Claim(
-    name="entropy_clip",
-    says="Entropy falls fast under symmetric clipping and stays higher under clip-higher and dynamic bounds.",
-    source="DAPO, arXiv 2503.14476; DCPO, 2509.02333",
-    seconds=40,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("entropy_clip", SAYS, SOURCE, seconds=40, trial=trial, effects=effects, numbers=numbers)

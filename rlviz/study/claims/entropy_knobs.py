@@ -14,6 +14,12 @@ from rlviz.study.frames import gap, scaled
 from rlviz.study.trials import FREE, UPPER_LIMITS
 from rlviz.tabular import TableTask, good_actions, train_table
 
+SAYS = (
+    "Premature convergence and entropy collapse have knobs (learning rate, batch, KL, temperature, entropy bonus, bounds), "
+    "and they backfire: a large entropy bonus on a large vocabulary gives noise."
+)
+SOURCE = "DAPO, arXiv 2503.14476; Lite PPO, 2508.08221"
+
 PLAIN, BONUS, LEVEL = "plain", "entropy bonus 0.3", 0.9
 MILD: Mapping[str, Mapping[str, Any]] = {  # knob → what it changes
     PLAIN: {},
@@ -81,12 +87,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="entropy_knobs",
-    says="Premature convergence and entropy collapse have knobs (learning rate, batch, KL, temperature, entropy bonus, bounds), "
-    "and they backfire: a large entropy bonus on a large vocabulary gives noise.",
-    source="DAPO, arXiv 2503.14476; Lite PPO, 2508.08221",
-    seconds=10,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("entropy_knobs", SAYS, SOURCE, seconds=10, trial=trial, effects=effects)

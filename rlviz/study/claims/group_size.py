@@ -12,8 +12,11 @@ from torch import Tensor
 from rlviz.pieces.advantages import all_equal
 from rlviz.study.effects import Claim, Effect, arithmetic
 from rlviz.study.frames import gap, scaled, select
-from rlviz.study.trials import FREE, SMALL, answered, rows, run, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped, rows, sample_and_grade, train_copy
 from small_models.tasks import Chain
+
+SAYS = "GRPO's advantage needs G: its standard error falls like 1/√G; small G makes it noisy and often zero."
+SOURCE = "GRPO, arXiv 2402.03300"
 
 SIZES, LARGE, RESPONSES = (2, 4, 8, 16, 32), 256, 128
 NEAR = 0.1  # how far from −½ a slope may be
@@ -26,9 +29,9 @@ def advantages(rewards: Tensor) -> Tensor:
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Cut very large groups into small ones, and train with some sizes on the same number of responses a step."""
-    task, policy, results = Chain(), shipped("chain"), []
+    task, policy, results = Chain(), load_shipped("chain"), []
     prompts = task.held_out_prompts[: scaled(96, scale, 8)]
-    _, rewards = answered(policy, task, prompts, group_size=LARGE, seed=seed)
+    _, rewards = sample_and_grade(policy, task, prompts, group_size=LARGE, seed=seed)
     all_groups = advantages(rewards)
     for size in SIZES:
         groups = rewards.view(-1, size)
@@ -46,7 +49,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     learned, settings = [], replace(SMALL, steps=scaled(40, scale), lr=1e-4, seed=seed)
     for size in SIZES[::2]:
         settings = replace(settings, num_prompts=RESPONSES // size, group_size=size)
-        learned.append(rows(run(policy, task, FREE, settings), "accuracy", arm="trained", size=size))
+        learned.append(rows(train_copy(policy, task, FREE, settings), "accuracy", arm="trained", size=size))
     return pd.concat([pd.DataFrame(results), *learned], ignore_index=True)
 
 
@@ -77,11 +80,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="group_size",
-    says="GRPO's advantage needs G: its standard error falls like 1/√G; small G makes it noisy and often zero.",
-    source="GRPO, arXiv 2402.03300",
-    seconds=25,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("group_size", SAYS, SOURCE, seconds=25, trial=trial, effects=effects)

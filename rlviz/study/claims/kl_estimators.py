@@ -11,16 +11,19 @@ from torch import Tensor
 from rlviz.pieces.kl import Estimator, k1, k2, k3, k3_plus
 from rlviz.study.effects import Claim, Effect, arithmetic
 from rlviz.study.frames import by_seed, gap, log2_ratio, scaled
-from rlviz.study.trials import FREE, SMALL, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped
 from rlviz.training import train
 from small_models.sampling import response_logits, sample
 from small_models.tasks import Chain
+
+SAYS = "k3's value has the lowest variance; its gradient is not the KL's gradient; k3+ fixes that."
+SOURCE = "Schulman 2020, joschu.net/blog/kl-approx.html; verl"
 
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
 LOOKS = (3, 8, 20, 50)  # steps after which the policy is compared with the one that it began as
 
 
-def measured(estimator: Estimator, logits: Tensor, ref_logp: Tensor) -> dict[str, float]:
+def measure_estimator(estimator: Estimator, logits: Tensor, ref_logp: Tensor) -> dict[str, float]:
     """Return noise and errors of an estimate at N places of text, every token of the vocabulary weighed by its probability."""
     logits = logits.clone().requires_grad_()
     logp = torch.log_softmax(logits, -1)
@@ -42,7 +45,7 @@ def measured(estimator: Estimator, logits: Tensor, ref_logp: Tensor) -> dict[str
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train, and at some steps enumerate every estimate on responses of the policy."""
-    task, policy, learner, results = Chain(), shipped("chain"), shipped("chain"), []
+    task, policy, learner, results = Chain(), load_shipped("chain"), load_shipped("chain"), []
     prompts = task.held_out_prompts[: scaled(256, scale, 16)]
     looks = [scaled(look, scale, place) for place, look in enumerate(LOOKS, 1)]
     for record in train(learner, task, FREE, replace(SMALL, steps=looks[-1], seed=seed)):
@@ -52,11 +55,11 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         drawn = sample(learner, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
         with torch.no_grad():
             now, then = (
-                response_logits(each, drawn.prompt_ids, drawn.prompt_mask, drawn.tokens)[drawn.mask].double()
-                for each in (learner, policy)
+                response_logits(one, drawn.prompt_ids, drawn.prompt_mask, drawn.tokens)[drawn.mask].double()
+                for one in (learner, policy)
             )
         results += [
-            {"arm": name, "step": record.step, **measured(estimator, now, torch.log_softmax(then, -1))}
+            {"arm": name, "step": record.step, **measure_estimator(estimator, now, torch.log_softmax(then, -1))}
             for name, estimator in ESTIMATORS.items()
         ]
     return pd.DataFrame(results)
@@ -78,11 +81,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="kl_estimators",
-    says="k3's value has the lowest variance; its gradient is not the KL's gradient; k3+ fixes that.",
-    source="Schulman 2020, joschu.net/blog/kl-approx.html; verl",
-    seconds=6,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("kl_estimators", SAYS, SOURCE, seconds=6, trial=trial, effects=effects)

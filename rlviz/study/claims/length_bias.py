@@ -16,9 +16,12 @@ from torch import Tensor
 from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, gap, late, scaled, select
-from rlviz.study.trials import FREE, SMALL, run, warmed_up
+from rlviz.study.trials import FREE, SMALL, train_copy, warm_start_policy
 from rlviz.types import StepRecord
 from small_models.tasks import Ramble
+
+SAYS = "GRPO's 1/|o| under-punishes long wrong answers, so wrong answers grow longer; Dr.GRPO and the token mean remove that."
+SOURCE = "Dr.GRPO, arXiv 2503.20783"
 
 MEANS: dict[str, Callable[[Tensor], Tensor]] = {
     "GRPO's mean": sequence_mean,
@@ -45,18 +48,18 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     results = []
     for start, (reasoning, look_every, lr, steps) in STARTS.items():
         task = Ramble(reasoning=reasoning)
-        policy = warmed_up(task, seed, scale, look_every=look_every)
+        policy = warm_start_policy(task, seed, scale, look_every=look_every)
         settings = replace(SMALL, steps=scaled(steps, scale), lr=lr, details_groups=16, seed=seed)
         results += [
             {"start": start, "arm": name, "step": r.step, "accuracy": r.accuracy, **wrong_answers(r)}
             for name, aggregate in MEANS.items()
-            for r in run(policy, task, replace(FREE, aggregate=aggregate), settings)
+            for r in train_copy(policy, task, replace(FREE, aggregate=aggregate), settings)
         ]
     return pd.DataFrame(results)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
-    """Do wrong answers, or the filler in them, grow under GRPO's mean until the second half, and less under the others?"""
+    """Compare wrong answers, and the filler in them, between first steps and second half, and between the means."""
     grpo, *others = MEANS
     results = []
     for start, (column, smallest) in MEASURED.items():
@@ -70,11 +73,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     return results
 
 
-CLAIM = Claim(
-    name="length_bias",
-    says="GRPO's 1/|o| under-punishes long wrong answers, so wrong answers grow longer; Dr.GRPO and the token mean remove that.",
-    source="Dr.GRPO, arXiv 2503.20783",
-    seconds=45,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("length_bias", SAYS, SOURCE, seconds=45, trial=trial, effects=effects)

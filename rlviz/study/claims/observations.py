@@ -13,9 +13,14 @@ import pandas as pd
 from rlviz.algorithms import ECHO
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, first_reached, gap, late, log2_ratio, means, scaled
-from rlviz.study.trials import FREE, SMALL, answered, rows, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped, rows, sample_and_grade
 from rlviz.training import train
 from small_models.tasks import Lookup
+
+SAYS = (
+    "Predicting what the tool writes, a policy reaches GRPO's accuracy in fewer steps, and knows what the tool knows."
+)
+SOURCE = "ECHO, arXiv 2605.24517"
 
 ACCURACY = "held_out_accuracy"
 GOAL = 0.9  # which GRPO passes in every seed
@@ -33,12 +38,12 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     for world, table in WORLDS.items():
         task, alone = Lookup(table=table), Lookup(table=table, tool=False)
         for arm, algorithm in ARMS.items():
-            policy = shipped("lookup")
+            policy = load_shipped("lookup")
             settings = replace(SMALL, steps=steps, lr=LR, evaluate_every=max(1, steps // 16), seed=seed)
             looks = rows(train(policy, task, algorithm, settings), ACCURACY, arm=arm, world=world).dropna()
             prompts = task.held_out_prompts[: scaled(len(task.held_out_prompts), scale, 32)]
-            samples, _ = answered(policy, task, prompts, group_size=1, seed=seed)
-            _, right = answered(policy, alone, prompts, group_size=1, seed=seed)
+            samples, _ = sample_and_grade(policy, task, prompts, group_size=1, seed=seed)
+            _, right = sample_and_grade(policy, alone, prompts, group_size=1, seed=seed)
             nats = -samples.logp[samples.observed].mean()
             frames.append(looks.assign(alone=float(right.mean()), nats=float(nats)))
     return pd.concat(frames, ignore_index=True)
@@ -66,12 +71,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     return [f"steps to accuracy {GOAL:g}: {means(to_goal(frame), 'step', 0)}"]
 
 
-CLAIM = Claim(
-    name="observations",
-    says="Predicting what the tool writes, a policy reaches GRPO's accuracy in fewer steps, and knows what the tool knows.",
-    source="ECHO, arXiv 2605.24517",
-    seconds=30,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("observations", SAYS, SOURCE, seconds=30, trial=trial, effects=effects, numbers=numbers)

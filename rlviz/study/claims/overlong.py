@@ -18,8 +18,14 @@ from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import gap, late, means, scaled
-from rlviz.study.trials import FREE, SMALL, shipped, train_arms
+from rlviz.study.trials import FREE, SMALL, load_shipped, train_arms
 from small_models.tasks import Ramble
+
+SAYS = (
+    "A soft punishment keeps responses from being cut off; it makes the policy better, and so does leaving out of the loss "
+    "those that were."
+)
+SOURCE = "DAPO, arXiv 2503.14476, overlong reward shaping"
 
 ROOM, CACHE = 13, 3  # the running sums, the answer and the end are 8 tokens: the punishment begins two beyond
 PLAIN, SOFT, TWICE, FILTER = "no remedy", "soft punishment", "double punishment", "filter"
@@ -38,7 +44,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train each arm with little room for filler."""
     steps = scaled(60, scale)
     settings = replace(SMALL, steps=steps, lr=1e-4, max_new_tokens=ROOM, evaluate_every=5, seed=seed)
-    return train_arms(shipped("ramble"), Ramble(), ARMS, settings, *COLUMNS)
+    return train_arms(load_shipped("ramble"), Ramble(), ARMS, settings, *COLUMNS)
 
 
 def effects(frame: pd.DataFrame) -> list[Effect]:
@@ -66,13 +72,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-CLAIM = Claim(
-    name="overlong",
-    says="A soft punishment keeps responses from being cut off; it makes the policy better, and so does leaving out of the loss "
-    "those that were.",
-    source="DAPO, arXiv 2503.14476, overlong reward shaping",
-    seconds=27,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("overlong", SAYS, SOURCE, seconds=27, trial=trial, effects=effects, numbers=numbers)

@@ -10,10 +10,16 @@ import torch
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.study.effects import Claim, Effect, arithmetic
 from rlviz.study.frames import log2_ratio, scaled
-from rlviz.study.trials import FREE, SMALL, logp_under, warmed_up
+from rlviz.study.trials import FREE, SMALL, score_samples, warm_start_policy
 from rlviz.training import train
 from small_models.sampling import sample
 from small_models.tasks import Ramble
+
+SAYS = (
+    "A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean "
+    "tames it."
+)
+SOURCE = "GSPO, arXiv 2507.18071"
 
 TOKEN, PRODUCT, GEOMETRIC = "one token", "product", "geometric mean"
 LENGTHS = (1, 2, 3, 4, 6, 8, 10)
@@ -25,14 +31,14 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     Only responses of 10 tokens or more are used, so that it is the same ones at every n.
     """
     task, results = Ramble(), []
-    policy, prompts = warmed_up(task, seed, scale), task.held_out_prompts[: scaled(1000, scale, 64)]
+    policy, prompts = warm_start_policy(task, seed, scale), task.held_out_prompts[: scaled(1000, scale, 64)]
     settings = replace(SMALL, steps=scaled(6, scale), lr=1e-4, lr_warmup_steps=0, updates_per_rollout=8, seed=seed)
     steps, generator = train(policy, task, FREE, settings), torch.Generator().manual_seed(seed)
     for step in range(1, settings.steps + 1):
         drawn = sample(policy, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
         long = drawn.lengths >= LENGTHS[-1]
         next(steps)
-        logp, old_logp = (each[long].unsqueeze(1) for each in (logp_under(policy, drawn), drawn.logp))
+        logp, old_logp = (values[long].unsqueeze(1) for values in (score_samples(policy, drawn), drawn.logp))
         for n in LENGTHS:
             first = logp[..., :n], old_logp[..., :n], torch.ones_like(logp[..., :n], dtype=torch.bool)
             tokens = token_ratio(*first).log()
@@ -58,12 +64,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="ratio_variance",
-    says="A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean "
-    "tames it.",
-    source="GSPO, arXiv 2507.18071",
-    seconds=15,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("ratio_variance", SAYS, SOURCE, seconds=15, trial=trial, effects=effects)

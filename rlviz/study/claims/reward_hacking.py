@@ -8,10 +8,13 @@ import pandas as pd
 
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, gap, late, scaled
-from rlviz.study.trials import FREE, SMALL, rows, run, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped, rows, train_copy
 from rlviz.training import learn_reward
 from small_models.evaluation import evaluate
 from small_models.tasks import Chain
+
+SAYS = "Reward hacking shows as reward rising while held-out accuracy stalls, KL or length or repetition rising."
+SOURCE = "Gao et al. 2210.10760"
 
 RULE, JUDGE = "the rule", "a learned reward"
 COLUMNS = ("reward", "held_out_accuracy", "reward_agreement", "kl", "response_length", "repetition")
@@ -19,12 +22,12 @@ COLUMNS = ("reward", "held_out_accuracy", "reward_agreement", "kl", "response_le
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train on a rule, and on a reward model that learned from honest pairs."""
-    task, policy = Chain(), shipped("chain")
+    task, policy = Chain(), load_shipped("chain")
     learned = learn_reward(policy, task, steps=scaled(60, scale), seed=seed)
     settings = replace(SMALL, steps=scaled(40, scale), lr=5e-4, evaluate_every=scaled(10, scale), seed=seed)
     by_the_judge = {"reward_model": learned.model, "pairs": learned.pairs}
     results = [
-        rows(run(policy, task, FREE, settings, **options), *COLUMNS, arm=name)
+        rows(train_copy(policy, task, FREE, settings, **options), *COLUMNS, arm=name)
         for name, options in {RULE: {}, JUDGE: by_the_judge}.items()
     ]
     start = {"start_accuracy": evaluate(policy, task).accuracy, "judge_accuracy": learned.held_out_accuracy}
@@ -45,11 +48,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="reward_hacking",
-    says="Reward hacking shows as reward rising while held-out accuracy stalls, KL or length or repetition rising.",
-    source="Gao et al. 2210.10760",
-    seconds=15,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("reward_hacking", SAYS, SOURCE, seconds=15, trial=trial, effects=effects)

@@ -15,11 +15,16 @@ from rlviz.pieces.ratios import sequence_ratio
 from rlviz.settings import Routing
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, gap, log2_ratio, means, scaled, select
-from rlviz.study.trials import FREE, SMALL, logp_under, rows, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped, rows, score_samples
 from rlviz.training import train
 from small_models.routing import flipped, record_routes, replay_routes, routed
 from small_models.sampling import sample
 from small_models.tasks import Chain
+
+SAYS = (
+    "In a mixture of experts, routing flips make token ratios jump between π_old and π_θ; sequence ratios hardly move."
+)
+SOURCE = "GSPO, arXiv 2507.18071; rollout routing replay, 2510.11370"
 
 BITS = 4  # of the weights that sample, where another engine does
 NEW, OLD = "new routes", "old routes put back"
@@ -31,7 +36,7 @@ ENGINE, LEARNT = "another engine", "learnt"
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train a mixture of experts with 8 updates per rollout, and compare its last step with and without replay."""
-    policy, task = shipped("chain-experts"), Chain()
+    policy, task = load_shipped("chain-experts"), Chain()
     eight_updates = replace(SMALL, num_prompts=12, updates_per_rollout=8, lr=3e-4, lr_warmup_steps=5)
     settings = replace(eight_updates, steps=scaled(16, scale, 2), seed=seed)
     records = train(policy, task, FREE, settings)
@@ -42,11 +47,11 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     samples = sample(policy, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
     inputs, mask = (samples.prompt_ids, samples.prompt_mask, samples.tokens), samples.mask
     before, routes = routed(policy, *inputs), record_routes(policy, *inputs)
-    old = logp_under(policy, samples)
+    old = score_samples(policy, samples)
     next(records)  # the step whose ratios are compared
-    logps = {NEW: logp_under(policy, samples)}
+    logps = {NEW: score_samples(policy, samples)}
     with replay_routes(policy, *routes):
-        logps[OLD] = logp_under(policy, samples)
+        logps[OLD] = score_samples(policy, samples)
     after = routed(policy, *inputs)
     assert before is not None
     assert after is not None
@@ -62,11 +67,11 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         ]
     for arm, routing in ARMS.items():
         options = replace(settings, num_prompts=32, sampler_bits=BITS, routing=routing)
-        rollout = train(shipped("chain-experts"), task, FREE, options).collect()
+        rollout = train(load_shipped("chain-experts"), task, FREE, options).collect()
         jump = (rollout.old_logp - rollout.sampler_logp)[rollout.mask].abs().mean()
         steps, evaluate_every = scaled(32, scale), scaled(4, scale)
         options = replace(settings, steps=steps, evaluate_every=evaluate_every, routing=routing)
-        looks = rows(train(shipped("chain-experts"), task, FREE, options), "held_out_accuracy").dropna()
+        looks = rows(train(load_shipped("chain-experts"), task, FREE, options), "held_out_accuracy").dropna()
         results += [
             {"arm": arm, "of": ENGINE, "jump": float(jump)},
             {"arm": arm, "of": LEARNT, "accuracy": looks["held_out_accuracy"].tail(3).mean()},
@@ -98,12 +103,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-CLAIM = Claim(
-    name="routing",
-    says="In a mixture of experts, routing flips make token ratios jump between π_old and π_θ; sequence ratios hardly move.",
-    source="GSPO, arXiv 2507.18071; rollout routing replay, 2510.11370",
-    seconds=40,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("routing", SAYS, SOURCE, seconds=40, trial=trial, effects=effects, numbers=numbers)

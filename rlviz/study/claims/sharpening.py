@@ -9,9 +9,15 @@ import pandas as pd
 from rlviz.algorithms import MAX_RL, PASS_AT_K, RFT
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import gap, means, scaled, select
-from rlviz.study.trials import FREE, SMALL, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped
 from rlviz.training import find_task, train
 from rlviz.training.pass_rates import pass_rates
+
+SAYS = "Training on verifiable rewards sharpens: what one of many samples got right, the first now does, and no more."
+SOURCE = (
+    "Yue et al., arXiv 2504.13837; DeepSeekMath §5.2, 2402.03300; RFT, 2308.01825; RAFT, 2504.11343; MaxRL, 2602.02710; "
+    "Pass@k Training, 2508.10751"
+)
 
 KS = (1, 2, 4, 8, 16)
 START, GRPO = "start", "GRPO"
@@ -32,9 +38,9 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     results, prompts = [], scaled(200, scale, 8)
     for setting, (name, start, rates) in SETTINGS.items():
         task = find_task(name)
-        passes = {START: pass_rates(shipped(start), task, KS, num_prompts=prompts, seed=seed)}
+        passes = {START: pass_rates(load_shipped(start), task, KS, num_prompts=prompts, seed=seed)}
         for (arm, algorithm), lr in zip(ARMS.items(), rates, strict=True):
-            policy = shipped(start)
+            policy = load_shipped(start)
             steps = scaled(60, scale)
             for _ in train(policy, task, algorithm, replace(SMALL, steps=steps, num_prompts=16, lr=lr, seed=seed)):
                 pass
@@ -70,13 +76,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     return [f"pass@1 {means(select(frame[frame['setting'] != NEVER], k=1), 'share')}"]
 
 
-CLAIM = Claim(
-    name="sharpening",
-    says="Training on verifiable rewards sharpens: what one of many samples got right, the first now does, and no more.",
-    source="Yue et al., arXiv 2504.13837; DeepSeekMath §5.2, 2402.03300; RFT, 2308.01825; RAFT, 2504.11343; MaxRL, 2602.02710; "
-    "Pass@k Training, 2508.10751",
-    seconds=60,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("sharpening", SAYS, SOURCE, seconds=60, trial=trial, effects=effects, numbers=numbers)

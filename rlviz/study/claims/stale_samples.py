@@ -10,38 +10,41 @@ import torch
 from rlviz.pieces.ratios import token_ratio
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, scaled, select
-from rlviz.study.trials import FREE, SMALL, answered, logp_under, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped, sample_and_grade, score_samples
 from rlviz.training import train
 from small_models.policies import Policy
 from small_models.sampling import Samples
 from small_models.tasks import Chain
+
+SAYS = "Old rollouts mixed into a group bias its mean and std, so reusing last step's samples is not free."
+SOURCE = "our own question; GRPO with statistics of an older policy: arXiv 2505.22257"
 
 LAGS = (1, 4, 12)
 LOOKS = (13, 17, 21, 25)  # steps at which half of each group is taken from the policy of `lag` steps before
 HALF = 8
 
 
-def worth(policy: Policy, old: Samples) -> float:
+def effective_sample_share(policy: Policy, old: Samples) -> float:
     """Return the effective sample size of an older policy's responses under this one, as a share: (Σ w)² / (n Σ w²)."""
-    weights = token_ratio(logp_under(policy, old), old.logp, old.mask).double().prod(-1).flatten()
+    weights = token_ratio(score_samples(policy, old), old.logp, old.mask).double().prod(-1).flatten()
     return float(weights.sum() ** 2 / (len(weights) * weights.square().sum()))
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train, and compare groups that are half old with groups of the same size that are all new."""
-    task, policy = Chain(), shipped("chain")
+    task, policy = Chain(), load_shipped("chain")
     looks, before, results = [scaled(look, scale, 13) for look in LOOKS], [policy.frozen_copy()], []
     prompts = task.held_out_prompts[: scaled(600, scale, 32)]
     for record in train(policy, task, FREE, replace(SMALL, steps=max(looks), seed=seed)):
         before.append(policy.frozen_copy())
         if record.step not in looks:
             continue
-        _, first = answered(policy, task, prompts, group_size=HALF, seed=seed)
-        _, second = answered(policy, task, prompts, group_size=HALF, seed=seed + 1000)
+        _, first = sample_and_grade(policy, task, prompts, group_size=HALF, seed=seed)
+        _, second = sample_and_grade(policy, task, prompts, group_size=HALF, seed=seed + 1000)
         fresh = torch.cat([first, second], 1)
         for lag in LAGS:
             then = before[record.step - lag]
-            old, stale = answered(then, task, prompts, group_size=HALF, seed=seed + 1000)  # with the same luck
+            old, stale = sample_and_grade(then, task, prompts, group_size=HALF, seed=seed + 1000)  # with the same luck
             mixed = torch.cat([first, stale], 1)
             results.append(
                 {
@@ -50,7 +53,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
                     "step": record.step,
                     "mean_bias": float(mixed.mean() - fresh.mean()),
                     "std_bias": float(mixed.std(1).mean() - fresh.std(1).mean()),
-                    "worth": worth(policy, old),
+                    "worth": effective_sample_share(policy, old),
                     "accuracy": float(fresh.mean()),
                 }
             )
@@ -80,12 +83,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-CLAIM = Claim(
-    name="stale_samples",
-    says="Old rollouts mixed into a group bias its mean and std, so reusing last step's samples is not free.",
-    source="our own question; GRPO with statistics of an older policy: arXiv 2505.22257",
-    seconds=12,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("stale_samples", SAYS, SOURCE, seconds=12, trial=trial, effects=effects, numbers=numbers)

@@ -11,12 +11,18 @@ import pandas as pd
 from rlviz.pieces.aggregation import token_mean
 from rlviz.study.effects import Claim, Effect, arithmetic
 from rlviz.study.frames import first_reached, gap, in_words, scaled, select
-from rlviz.study.trials import FREE, SMALL, UPPER_LIMITS, shipped
+from rlviz.study.trials import FREE, SMALL, UPPER_LIMITS, load_shipped
 from rlviz.tabular import rare_good_action, train_table
 from rlviz.training import train
 from small_models.evaluation import beginning_logp, evaluate
 from small_models.policies import Policy
 from small_models.tasks import Chain
+
+SAYS = (
+    "Fixed clipping starves rare tokens: at q = .01, ε = .2 a token's gradient is cut once it has gained .002 on one "
+    "rollout."
+)
+SOURCE = "DAPO, arXiv 2503.14476; DCPO, 2509.02333"
 
 SMALLEST = 2.0  # rollouts of interest
 RARE, ONCE, COMMON, THIN, TABLE = "rare", "one update", "common", "thin batch", "table"
@@ -53,7 +59,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         settings = replace(base, **changed)
         settings = replace(settings, steps=scaled(settings.steps, scale))
         for name in limits:
-            policy = shipped(start)
+            policy = load_shipped(start)
             algorithm = replace(FREE, aggregate=token_mean, bounds=UPPER_LIMITS[name])
             rare, accuracy = [reasoning(policy, prompts)], [0.0]
             for _ in train(policy, task, algorithm, settings):
@@ -113,13 +119,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-CLAIM = Claim(
-    name="starved",
-    says="Fixed clipping starves rare tokens: at q = .01, ε = .2 a token's gradient is cut once it has gained .002 on one "
-    "rollout.",
-    source="DAPO, arXiv 2503.14476; DCPO, 2509.02333",
-    seconds=90,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("starved", SAYS, SOURCE, seconds=90, trial=trial, effects=effects, numbers=numbers)

@@ -9,15 +9,18 @@ import pandas as pd
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.study.effects import Claim, Effect, arithmetic
 from rlviz.study.frames import gap, scaled, select
-from rlviz.study.trials import FREE, SMALL, Graded, run, warmed_up
+from rlviz.study.trials import FREE, SMALL, Graded, train_copy, warm_start_policy
 from rlviz.types import GroupRecord
+
+SAYS = "Dividing by the group's std over-weights very easy and very hard prompts."
+SOURCE = "Dr.GRPO, arXiv 2503.20783"
 
 SCALES = {"÷ std of the group": GroupAdvantage(scale="group_std"), "no division": GroupAdvantage(scale="none")}
 KINDS = ("1 or 7 of 8 right", "2 or 6", "3 or 5", "4")
 
 
-def kind(group: GroupRecord) -> str | None:
-    """Return how far a group is from half right, None for one whose rewards are all equal."""
+def classify_group(group: GroupRecord) -> str | None:
+    """Return the distance of a group from half right, as one of KINDS; None where all rewards are equal."""
     right = sum(response.correct for response in group.responses)
     return KINDS[min(right, len(group.responses) - right) - 1] if 0 < right < len(group.responses) else None
 
@@ -25,19 +28,19 @@ def kind(group: GroupRecord) -> str | None:
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train on prompts from easy (a) to hard (e), with and without the division; a row for each group of each step."""
     task = Graded()
-    policy = warmed_up(task, seed, scale)
+    policy = warm_start_policy(task, seed, scale)
     settings = replace(SMALL, steps=scaled(50, scale), num_prompts=20, lr=1e-4, details_groups=20, seed=seed)
     results = [
         {
             "arm": name,
             "step": record.step,
             "difficulty": group.prompt[0],
-            "kind": kind(group),
+            "kind": classify_group(group),
             "right": sum(response.correct for response in group.responses) / len(group.responses),
             "pull": sum(abs(response.advantage) for response in group.responses),
         }
         for name, advantage in SCALES.items()
-        for record in run(policy, task, replace(FREE, advantage=advantage), settings)
+        for record in train_copy(policy, task, replace(FREE, advantage=advantage), settings)
         for group in record.groups
     ]
     return pd.DataFrame(results)
@@ -63,12 +66,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-CLAIM = Claim(
-    name="std_weighting",
-    says="Dividing by the group's std over-weights very easy and very hard prompts.",
-    source="Dr.GRPO, arXiv 2503.20783",
-    seconds=40,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("std_weighting", SAYS, SOURCE, seconds=40, trial=trial, effects=effects, numbers=numbers)

@@ -9,10 +9,13 @@ import pandas as pd
 from rlviz.algorithms import DISTILLATION, KDRL
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, gap, late, scaled, select
-from rlviz.study.trials import FREE, SMALL, rows, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped, rows
 from rlviz.training import train
 from small_models.evaluation import evaluate
 from small_models.tasks import Chain
+
+SAYS = "A teacher beside the reward speeds up what a policy learns, and the reward lets it do better than the teacher alone."
+SOURCE = "KDRL, arXiv 2506.02208"
 
 ACCURACY = "held_out_accuracy"
 GRPO, BOTH, ALONE = "reward", "reward and teacher", "teacher"
@@ -24,7 +27,7 @@ ARMS = {GRPO: FREE, BOTH: KDRL, ALONE: DISTILLATION}
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train a teacher by GRPO on chain, then each arm from each start; a row per look, with the teacher's accuracy."""
-    task, teacher = Chain(), shipped("chain")
+    task, teacher = Chain(), load_shipped("chain")
     for _ in train(teacher, task, FREE, replace(SMALL, steps=scaled(60, scale, 2), seed=seed + 1000)):
         pass
     taught = evaluate(teacher, task).accuracy
@@ -33,7 +36,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     for start, name in STARTS.items():
         for arm, algorithm in ARMS.items():
             reference = teacher if algorithm.can.from_teacher else None
-            records = train(shipped(name), task, algorithm, settings, reference=reference)
+            records = train(load_shipped(name), task, algorithm, settings, reference=reference)
             frames.append(rows(records, ACCURACY, arm=arm, start=start).dropna().assign(teacher=taught))
     return pd.concat(frames, ignore_index=True)
 
@@ -51,11 +54,4 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="teacher",
-    says="A teacher beside the reward speeds up what a policy learns, and the reward lets it do better than the teacher alone.",
-    source="KDRL, arXiv 2506.02208",
-    seconds=75,
-    trial=trial,
-    effects=effects,
-)
+CLAIM = Claim("teacher", SAYS, SOURCE, seconds=75, trial=trial, effects=effects)

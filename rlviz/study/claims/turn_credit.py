@@ -15,10 +15,13 @@ from rlviz.algorithms import GRPO_PROCESS
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import by_seed, gap, late, means, scaled
-from rlviz.study.trials import FREE, SMALL, answered, rows, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped, rows, sample_and_grade
 from rlviz.training import train
 from small_models.tasks import Lookup
 from small_models.tasks.base import Step
+
+SAYS = "In a task of several calls a reward for each right call teaches in 48 steps what one for the answer alone does not."
+SOURCE = "GRPO's process supervision, arXiv 2402.03300 §4.1.3; turn-level credit, 2505.11821"
 
 HOPS = 3
 ACCURACY = "held_out_accuracy"
@@ -53,10 +56,10 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train each arm on prompts of three look-ups; a row per look, with the calls per response after the last."""
     frames, steps = [], scaled(48, scale, 2)
     for arm, (kind, algorithm, lr) in ARMS.items():
-        task, policy = kind((HOPS,)), shipped("lookup")
+        task, policy = kind((HOPS,)), load_shipped("lookup")
         settings = replace(SMALL, steps=steps, lr=lr, evaluate_every=max(1, steps // 12), seed=seed)
         looks = rows(train(policy, task, algorithm, settings), ACCURACY, arm=arm).dropna()
-        samples, _ = answered(policy, task, task.held_out_prompts[:200], group_size=1, seed=seed)
+        samples, _ = sample_and_grade(policy, task, task.held_out_prompts[:200], group_size=1, seed=seed)
         calls = [group[0].count(";") for group in samples.texts(policy)]
         frames.append(looks.assign(calls=sum(calls) / len(calls)))
     return pd.concat(frames, ignore_index=True)
@@ -78,12 +81,4 @@ def numbers(frame: pd.DataFrame) -> list[str]:
     return [f"accuracy {means(late(frame, 0.74), ACCURACY)}"]
 
 
-CLAIM = Claim(
-    name="turn_credit",
-    says="In a task of several calls a reward for each right call teaches in 48 steps what one for the answer alone does not.",
-    source="GRPO's process supervision, arXiv 2402.03300 §4.1.3; turn-level credit, 2505.11821",
-    seconds=40,
-    trial=trial,
-    effects=effects,
-    numbers=numbers,
-)
+CLAIM = Claim("turn_credit", SAYS, SOURCE, seconds=40, trial=trial, effects=effects, numbers=numbers)

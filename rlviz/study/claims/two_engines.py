@@ -16,10 +16,17 @@ from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.ratios import ratio_to_sampler
 from rlviz.study.effects import Claim, Effect
 from rlviz.study.frames import gap, scaled, select
-from rlviz.study.trials import FREE, SMALL, shipped
+from rlviz.study.trials import FREE, SMALL, load_shipped
 from rlviz.training import train
 from small_models.evaluation import evaluate
 from small_models.tasks import Chain
+
+SAYS = (
+    "Where the engine that samples is not the one that trains, by rounding or because it lags behind, training suffers, the "
+    "more the further they are apart; importance weights, truncated or masked or in the ratio, and the sequence mask bring it "
+    "back."
+)
+SOURCE = "fengyao.notion.site/off-policy-rl; IcePop, arXiv 2510.18855; AReaL, 2505.24298; DeepSeek-V3.2, 2512.02556"
 
 SMALLEST = 0.03  # accuracy on 1000 held-out prompts, of which one measurement has a standard error of .01
 LAG, BITS, STEPS = 8, 3, 60
@@ -48,7 +55,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     task, steps, results = Chain(), scaled(STEPS, scale, 2), []
     looks = {max(1, steps - LAG): "before", steps: "end"}
     for arm, correction, algorithm in ARMS:
-        policy = shipped("chain")
+        policy = load_shipped("chain")
         settings = replace(SMALL, steps=steps, seed=seed, **SAMPLERS[arm])
         outside = []
         for record in train(policy, task, algorithm, settings):
@@ -79,14 +86,5 @@ def effects(frame: pd.DataFrame) -> list[Effect]:
     ]
 
 
-CLAIM = Claim(
-    name="two_engines",
-    says="Where the engine that samples is not the one that trains, by rounding or because it lags behind, training suffers, the "
-    "more the further they are apart; importance weights, truncated or masked or in the ratio, and the sequence mask bring it "
-    "back.",
-    source="fengyao.notion.site/off-policy-rl; IcePop, arXiv 2510.18855; AReaL, 2505.24298; DeepSeek-V3.2, 2512.02556",
-    seconds=85,
-    trial=trial,
-    effects=effects,
-    notes=(f"that a run collapses after thousands of steps, for these have {STEPS} steps of 128 responses",),
-)
+NOTES = (f"that a run collapses after thousands of steps, for these have {STEPS} steps of 128 responses",)
+CLAIM = Claim("two_engines", SAYS, SOURCE, seconds=85, trial=trial, effects=effects, notes=NOTES)
