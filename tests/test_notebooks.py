@@ -17,7 +17,7 @@ from PIL import Image
 
 from rlviz.lessons.editions import exercises_of, key_of
 from rlviz.page.widget import STARTED, nearby
-from rlviz.pictures.shipped import shipped
+from rlviz.pictures.shipped import load_programs
 
 ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
@@ -177,7 +177,7 @@ def test_saved_explorers_hold_the_programs_of_today(path):
         for output in cell.get("outputs", ()):
             for _, packed in STARTED.findall(output.get("data", {}).get("text/html", "")):
                 given = json.loads(gzip.decompress(base64.b64decode(packed)))
-                programs, _ = shipped(given["name"])
+                programs, _ = load_programs(given["name"])
                 theirs = {name: program for name, program in given["programs"].items() if name in programs}
                 assert theirs == {name: nearby(programs[name]) for name in theirs}
                 own = set(given["programs"]) - set(programs)  # under the algorithm's own name, not under an id

@@ -11,7 +11,7 @@ from rlviz.algorithms import RLOO, GroupPolicyGradient
 from rlviz.page.picture import Area, Axis, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
 from rlviz.pictures.groups import group_advantages
-from rlviz.pictures.idea import explorer
+from rlviz.pictures.spec import explorer
 from rlviz.types import Batch
 
 STEPS, RUNS, MOST_FLIPS = 60, 64, 32
@@ -20,7 +20,7 @@ WITHOUT = replace(WITH, advantage=lambda rewards: rewards)
 ARMS = {"with": WITH, "without": WITHOUT}
 
 
-def coin() -> Curve:
+def coin_curve() -> Curve:
     """Return the curve: 64 runs of 60 steps on a policy of two actions, from logits of 0, under two rules.
 
     A step flips the policy's coin, earns `shift` + 1 or `shift` each time, and goes `lr` · (estimate of ∇J) up, with ∇J = the
@@ -28,28 +28,53 @@ def coin() -> Curve:
     heads and tails move by opposite amounts, so the one of heads is enough. `exact`: its path by the exact gradient.
     """
 
+    def to_logits(z: Tensor) -> Tensor:
+        """Return the logits of heads and tails, [..., 2], with a gradient of their own."""
+        return torch.stack([z, -z], -1).detach().requires_grad_()
+
+    def exact_gradient(z: Tensor, pays: Tensor) -> Tensor:
+        """Return ∂J/∂(logit of heads) of J = Σ π(a) · pays(a): a constant on the rewards is no part of it."""
+        logits = to_logits(z)
+        return torch.autograd.grad((logits.softmax(-1) * pays).sum(), logits)[0][..., 0]
+
+    def estimate(rule: GroupPolicyGradient, z: Tensor, pays: Tensor, shift: Tensor, chance: list[Tensor]) -> Tensor:
+        """Return the estimate of ∂J/∂(logit of heads) of every run, [R], from its flips; chance: two draws [R, flips]."""
+        logits = to_logits(z)
+        log_probs = logits.log_softmax(-1)
+        action = (chance[0] >= log_probs[:, :1].exp()).long()
+        rewards = (chance[1] < pays[action]).double() + shift
+        logp = log_probs.gather(1, action).unsqueeze(-1)
+        A = group_advantages(rule, rewards).unsqueeze(-1)
+        J = rule.objective(logp, Batch(logp.detach(), A, torch.ones_like(A, dtype=torch.bool))).value
+        return torch.autograd.grad(J.mean((1, 2)).sum(), logits)[0][..., 0]
+
     def curve(
         step: Tensor, shift: Tensor, heads: Tensor, tails: Tensor, lr: Tensor, run: Tensor, coins: Tensor, luck: Tensor
     ) -> dict[str, Tensor]:
         pays = torch.stack([heads, tails])
 
-        def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """Map the step and the logits of heads, [R, 1 + arms], to the next; keep the logits."""
+        def train_step(state: Tensor) -> tuple[Tensor, Tensor]:
+            """Map the step and the logits of heads, [R, 1 + arms], to the next; record the logits."""
             at, z = state[0, 0].long(), state[:, 1:]
-            estimates = [
-                _estimate(rule, z[:, arm], pays, shift, coins[at], luck[at]) for arm, rule in enumerate(ARMS.values())
-            ]
-            after = z + lr * torch.stack(estimates, 1)
+            after = z + lr * torch.stack(
+                [
+                    estimate(rule, z[:, arm], pays, shift, [coins[at], luck[at]])
+                    for arm, rule in enumerate(ARMS.values())
+                ],
+                1,
+            )
             return torch.cat([state[:, :1] + 1, after], 1), after
 
         def exact_step(z: Tensor) -> tuple[Tensor, Tensor]:
-            after = z + lr * _exact(z, pays)
+            after = z + lr * exact_gradient(z, pays)
             return after, after
 
         start = torch.zeros(RUNS, 1 + len(ARMS), dtype=torch.double)
-        logit = torch.cat([start[None, :, 1:], repeated(one_step, start, STEPS)])  # [S + 1, R, arms]
+        logit = torch.cat([start[None, :, 1:], repeated(train_step, start, STEPS)])  # [S + 1, R, arms]
         exact = torch.cat([start[0, :1], repeated(exact_step, start[0, :1], STEPS)[:, 0]])
-        errors = (logit[1:] - logit[:-1]) / lr - _exact(logit[:-1], pays)
+        errors = (logit[1:] - logit[:-1]) / lr - exact_gradient(logit[:-1], pays)
+
+        # What is drawn: one run, and the middle 80 % of all.
         now, chosen = step.long().reshape(1), (run - 1).long().reshape(1)
         band = torch.quantile(logit, torch.tensor([0.1, 0.9], dtype=torch.double), 1)  # [2, S + 1, arms]
         path, error = logit[:, chosen][:, 0], errors[:, chosen][:, 0]
@@ -58,7 +83,7 @@ def coin() -> Curve:
         reach = 1.1 * error.abs().amax().clamp(min=0.1)
         spread = errors[0].std(
             0
-        )  # of the first estimates, over runs; with equal rewards both may be 0, which is as far
+        )  # of the first estimates, over runs; equal rewards may leave both at 0, which is as far
         number = torch.arange(STEPS + 1, dtype=torch.double)
         outputs = {
             "number": number,
@@ -79,29 +104,6 @@ def coin() -> Curve:
         return outputs
 
     return curve
-
-
-def _logits(z: Tensor) -> Tensor:
-    """Return the logits of heads and tails, [..., 2], with a gradient of their own."""
-    return torch.stack([z, -z], -1).detach().requires_grad_()
-
-
-def _estimate(rule: GroupPolicyGradient, z: Tensor, pays: Tensor, shift: Tensor, coins: Tensor, luck: Tensor) -> Tensor:
-    """Return the estimate of ∂J/∂(logit of heads) of every run, [R], from its flips; coins, luck: [R, flips]."""
-    logits = _logits(z)
-    log_probs = logits.log_softmax(-1)
-    action = (coins >= log_probs[:, :1].exp()).long()
-    rewards = (luck < pays[action]).double() + shift
-    logp = log_probs.gather(1, action).unsqueeze(-1)
-    A = group_advantages(rule, rewards).unsqueeze(-1)
-    J = rule.objective(logp, Batch(logp.detach(), A, torch.ones_like(A, dtype=torch.bool))).value
-    return torch.autograd.grad(J.mean((1, 2)).sum(), logits)[0][..., 0]
-
-
-def _exact(z: Tensor, pays: Tensor) -> Tensor:
-    """Return ∂J/∂(logit of heads) of J = Σ π(a) · pays(a): a constant on the rewards is no part of it."""
-    logits = _logits(z)
-    return torch.autograd.grad((logits.softmax(-1) * pays).sum(), logits)[0][..., 0]
 
 
 LOOKS = {"without": ("vermilion", "5 2", "x", "no baseline"), "with": ("blue", "", "o", "baseline")}
@@ -173,7 +175,7 @@ COIN = Picture(
 explore_coin = explorer(
     "coin",
     COIN,
-    coin,
+    coin_curve,
     free=True,
     example={"flips": 7},
     named={

@@ -33,7 +33,7 @@ from rlviz.page.picture import (
 )
 from rlviz.page.tracing import iterated, repeated
 from rlviz.pictures.groups import LARGEST_GROUP
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.pictures.table import TableRule, at_levels, has_groups, sample_actions
 from rlviz.pieces.kl import KLInLoss
 from rlviz.pieces.values import entropy

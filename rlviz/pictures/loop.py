@@ -12,7 +12,7 @@ from rlviz.algorithms import GRPO, Algorithm, GroupPolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Cells, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import repeated
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.pictures.table import TableRule, has_groups, sample_actions
 from rlviz.tabular import slope
 from rlviz.types import Batch, TokenObjective

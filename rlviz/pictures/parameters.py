@@ -58,10 +58,12 @@ class Algorithms:
         """Return what is offered: name → algorithm."""
         return {algorithm.name: algorithm for algorithm in self.among if self.fits(algorithm)}
 
-    def own(self, algorithm: Algorithm) -> dict[str, tuple[float, float, float, float]]:
+    def slider_ranges(self, algorithm: Algorithm) -> dict[str, tuple[float, float, float, float]]:
         """Return the sliders that this algorithm has: parameter → (value, low, high, step)."""
-        has = self.numbers(algorithm)
-        return {name: (float(has[name]), *range_of(name, has[name])) for name in self.parameters if name in has}
+        numbers = self.numbers(algorithm)
+        return {
+            name: (float(numbers[name]), *range_of(name, numbers[name])) for name in self.parameters if name in numbers
+        }
 
 
 def range_of(name: str, value: float) -> tuple[float, float, float]:

@@ -37,7 +37,7 @@ from rlviz.algorithms import (
     family_table,
 )
 from rlviz.page.tracing import evaluate
-from rlviz.pictures.clip import clip
+from rlviz.pictures.clip import clip_curve
 from rlviz.pieces.advantages import LengthWeighted, MeanScaled
 from rlviz.pieces.aggregation import sequence_mean
 from rlviz.pieces.bounds import ChangeBounds, FixedBounds
@@ -113,7 +113,7 @@ def test_it_learns_on_a_table(algorithm):
 
 @pytest.mark.parametrize("algorithm", [*OWN, *OF_TOKENS_WITHOUT_TEACHER], ids=lambda a: a.name)
 def test_on_policy_all_agree_that_the_push_is_the_advantage(algorithm):
-    at = evaluate(clip(algorithm), {"old_prob": 0.6, "dual_clip": 0.0, "up_to": 2.0})
+    at = evaluate(clip_curve(algorithm), {"old_prob": 0.6, "dual_clip": 0.0, "up_to": 2.0})
     kink = 0.3 if algorithm is KL_COV else 0.02  # at 1
     assert at["push_good"][(at["ratio"] - 1).abs().argmin()].item() == pytest.approx(1.0, abs=kink)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlviz.page.widget import fragment, pack, page
-from tests.pictures.test_pictures import IDEAS, WHOLE_RUNS, given_of
+from tests.pictures.test_pictures import SPECS, WHOLE_RUNS, payload_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession, JSHandle, Locator, Page
 
 HOSTILE = '<img src=x onerror="document.title=1">{hole}'
-every_picture = pytest.mark.parametrize("name", IDEAS)
+every_picture = pytest.mark.parametrize("name", SPECS)
 # what does not depend on the picture: one with texts in all places, algorithms beside it, and choices; one of cells and tokens
 some_pictures = pytest.mark.parametrize("name", ["clip", "process"])
 # What is wrong in the picture now: a refusal, a sentence with a hole, a place that is no number.
@@ -97,7 +97,7 @@ def window(browser: Browser) -> Iterator[Page]:
 def root(window: Page, name: str, tmp_path: Path) -> Locator:
     """Open a picture's own page from the disk, and return the picture."""
     file = tmp_path / f"{name}.html"
-    file.write_text(page(name, fragment(pack(given_of(name)), caption="…")), encoding="utf-8")
+    file.write_text(page(name, fragment(pack(payload_of(name)), caption="…")), encoding="utf-8")
     window.set_viewport_size({"width": 1280, "height": 900})
     window.goto(file.as_uri())
     window.locator(".rlviz-panels svg").first.wait_for()
@@ -107,7 +107,7 @@ def root(window: Page, name: str, tmp_path: Path) -> Locator:
 @every_picture
 def test_every_control_goes_to_both_ends_and_algorithms_are_drawn(root: Locator, name: str) -> None:
     before = root.evaluate(STATE)
-    assert root.evaluate(EVERYWHERE, [WRONG, list(IDEAS).index(name) % 4]) == []
+    assert root.evaluate(EVERYWHERE, [WRONG, list(SPECS).index(name) % 4]) == []
     assert root.evaluate(STATE) == before
 
 
@@ -152,11 +152,11 @@ def handles(root: Locator) -> Iterator[list[str]]:
 def by_hand() -> set[tuple[str, str]]:
     """Return a handle of each kind, (picture, what it is called): of each mark along each axis, the first that there is."""
     kinds: dict[tuple[str, str], tuple[str, str]] = {}
-    for name, idea in IDEAS.items():
-        for mark in idea.picture.marks():
+    for name, spec in SPECS.items():
+        for mark in spec.picture.marks():
             if mark.drag:
                 kind = type(mark).__name__, getattr(mark, "axis", "")
-                kinds.setdefault(kind, (name, idea.controls[mark.drag].label or mark.drag))
+                kinds.setdefault(kind, (name, spec.controls[mark.drag].label or mark.drag))
     return set(kinds.values())
 
 
@@ -200,8 +200,8 @@ def press(root: Locator, i: int) -> None:
 def test_every_handle_is_moved_by_keys_one_of_each_kind_by_hand_and_the_address_keeps_it(
     root: Locator, window: Page, name: str
 ) -> None:
-    controls = IDEAS[name].controls
-    wanted = {controls[mark.drag].label or mark.drag for mark in IDEAS[name].picture.marks() if mark.drag}
+    controls = SPECS[name].controls
+    wanted = {controls[mark.drag].label or mark.drag for mark in SPECS[name].picture.marks() if mark.drag}
     moved: set[str] = set()
     for labels in handles(root):
         for i, label in enumerate(labels):
@@ -254,7 +254,7 @@ OUTSIDE = """root => {
 def place(stage: Page, name: str) -> Iterator[JSHandle]:
     """Draw a picture in an empty page, and take it away at the end."""
     stage.set_viewport_size({"width": 380, "height": 800})
-    yield stage.evaluate_handle("packed => shown(packed)", pack(given_of(name)))
+    yield stage.evaluate_handle("packed => shown(packed)", pack(payload_of(name)))
     stage.evaluate("() => document.querySelectorAll('.rlviz-picture').forEach((one) => one.remove())")
     stage.emulate_media(color_scheme="light")
 
@@ -270,7 +270,7 @@ def test_a_phone_has_room_for_all_of_it_in_light_and_dark(place: JSHandle, stage
 
 @some_pictures
 def test_two_in_one_page_share_no_id_and_do_not_move_each_other(place: JSHandle, stage: Page, name: str) -> None:
-    other = stage.evaluate_handle("packed => shown(packed)", pack(given_of(name)))
+    other = stage.evaluate_handle("packed => shown(packed)", pack(payload_of(name)))
     ids = stage.evaluate("() => [...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids)) > 0
     before = place.evaluate(STANDS)
@@ -286,8 +286,8 @@ def test_two_in_one_page_share_no_id_and_do_not_move_each_other(place: JSHandle,
 
 @some_pictures
 def test_a_hostile_title_and_a_hostile_name_stay_texts(stage: Page, name: str) -> None:
-    own = given_of(name)["values"].get("algorithm")
-    told = renamed(given_of(name), own)
+    own = payload_of(name)["values"].get("algorithm")
+    told = renamed(payload_of(name), own)
     told["picture"]["title"] = HOSTILE
     other = stage.evaluate_handle("packed => shown(packed)", pack(told))
     stage.wait_for_timeout(20)

@@ -61,7 +61,7 @@ def test_the_picture_is_the_explorer_s(tmp_path):
 
 
 def test_small_multiples_take_the_options_too(tmp_path):
-    named = {label: {**given, "old_prob": 0.3} for label, given in find_explorer("clip").idea.named.items()}
+    named = {label: {**given, "old_prob": 0.3} for label, given in find_explorer("clip").spec.named.items()}
     words = drawn("clip", "--small-multiples", "--old-prob", ".3", out=tmp_path / "c.png")
     for label, given in named.items():
         assert f"{label}: {explore_clip(**given).caption}" in words

@@ -40,7 +40,7 @@ def chance(seed, reward, group_size):
 )
 def test_the_curve_is_the_table_s_run(algorithm, reward, settings):
     settings, (task, groups, _) = {**PLAIN, "group_size": 8, **settings}, REWARDS[reward]
-    widths = {name: number[0] for name, number in explore_entropy.idea.algorithms.own(algorithm).items()}
+    widths = {name: number[0] for name, number in explore_entropy.spec.algorithms.slider_ranges(algorithm).items()}
     chances = chance(0, reward, settings["group_size"])
     table = {name: data(algorithm, reward)[name] for name in ("start", "success")}
     got = evaluate(Training(algorithm), {**widths, "step": 7, **settings, **table, **chances})
@@ -80,9 +80,9 @@ def test_a_piece_of_one_s_own_trains_too_and_is_traced_once(monkeypatch):
         def __call__(self, old_logp):
             return 1 - self.width, 1 + self.width
 
-    idea, traced = explore_entropy.idea, []
+    spec, traced = explore_entropy.spec, []
     monkeypatch.setattr(
-        type(idea), "traced", lambda self, key, members: traced.append(key) or {"rows": [], "outputs": {}}
+        type(spec), "trace", lambda self, key, members: traced.append(key) or {"rows": [], "outputs": {}}
     )
     explorer = explore_entropy(replace(GRPO, name="mine", bounds=Wide()), beside=())
     assert len(traced) == 1 and len([key for key in explorer._variants if key.startswith("mine")]) == len(REWARDS)

@@ -95,6 +95,6 @@ def test_algorithms_differ_as_their_pieces_do():
     assert not names.array("is_cut").any()
     # DCPO remembers: a group all wrong after one that was not has advantages of the prompt's history
     groups = {rule: [numbers(rule, step=step) for step in range(2, 6)] for rule in (GRPO, DCPO)}
-    all_wrong = {rule: [names for names in found if not names.one("count")] for rule, found in groups.items()}
+    all_wrong = {rule: [names for names in steps if not names.one("count")] for rule, steps in groups.items()}
     assert any(names.one("A_0") < 0 for names in all_wrong[DCPO])
     assert all_wrong[GRPO] and not any(names.one("A_0") for names in all_wrong[GRPO])

@@ -218,7 +218,7 @@ def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until
     files = {file.path: file.content for file in lessons.course_pages(tmp_path)}
     text = files["course/01_made_up.html"]
     (place,) = re.findall(r'<div data-picture="clip">(.*?)</div>', text)
-    assert place.startswith(f'<script type="application/json">{pack(explorer.given())}</script><img loading="lazy"')
+    assert place.startswith(f'<script type="application/json">{pack(explorer.page_payload())}</script><img loading="lazy"')
     width, height = matplotlib.image.imread(BytesIO(explorer.png)).shape[1::-1]
     for number, alt in ((1, "Two graphs: A &gt; 0."), (2, "A plot of 2 &lt; 3.")):
         (image,) = re.findall(rf'<img loading="lazy"[^>]*src="01_made_up/{number}\.png"[^>]*>', text)
@@ -471,5 +471,5 @@ def test_the_lessons_name_controls_that_their_pages_have():
 def test_what_an_explorer_computes_is_said_to_a_reader(name):
     """In sentences of its own: no docstring, and no name of the code."""
     words = pages.computed()[name]
-    assert words not in inspect.getdoc(find_explorer(name).idea.curve) and not words.startswith("Return")
+    assert words not in inspect.getdoc(find_explorer(name).spec.curve) and not words.startswith("Return")
     assert not re.search(r"`|\bNaN\b|\bNone\b|\w+\(\w*=|\w\[|:$", words) and words.endswith(".")
