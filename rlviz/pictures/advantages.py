@@ -10,10 +10,10 @@ from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, 
 from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
     LARGEST_GROUP,
-    check_learns_from_a_group,
     group_advantages,
     learns_from_a_group,
     share_all_equal,
+    why_no_group,
 )
 from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.words import label
@@ -51,7 +51,7 @@ def advantages_curve(algorithm: GroupPolicyGradient) -> Curve:
         size = responses.shape[0]
 
         def simulate(rates: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-            """Return which responses are right, and their advantages, [rates · groups, size]."""
+            """Return flags of right responses, and advantages, both [rates · groups, size]."""
             right = coins[:groups, :size] < rates
             scores = right.double() + luck[:groups, :size] * (noise * rewards)
             return right, group_advantages(rule, scores.flatten(0, -2))
@@ -94,12 +94,12 @@ def advantages_curve(algorithm: GroupPolicyGradient) -> Curve:
 
 
 def is_dead(A: Tensor) -> Tensor:
-    """Return which groups [P] teach nothing: all their advantages [P, G] are 0."""
+    """Return the flags of groups [P] that teach nothing: all their advantages [P, G] are 0."""
     return ~(A != 0).any(1)
 
 
 def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
-    """Return the algorithm's rule in words, and whether the rewards can be scores."""
+    """Return the algorithm's advantage in words, and a flag: whether rewards can be scores."""
     return {"rule": label(algorithm.advantage), "any_score": "yes" if takes_any_score(algorithm) else ""}
 
 
@@ -165,7 +165,7 @@ explore_advantages = explorer(
     "advantages",
     ADVANTAGES,
     advantages_curve,
-    algorithms=Algorithms(learns_from_a_group, GRPO, check=check_learns_from_a_group),
+    algorithms=Algorithms(learns_from_a_group, GRPO, why_not=why_no_group),
     texts=texts,
     free=True,
     example={"group_size": 5},

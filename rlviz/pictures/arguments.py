@@ -44,10 +44,9 @@ class Arguments:
             if member == algorithm:
                 return name
         if not algorithms.fits(algorithm):
-            if algorithms.check is not None:
-                algorithms.check(algorithm)
             known = ", ".join(self.spec.members)
-            raise ValueError(f"algorithm: {algorithm.name} has nothing that this picture shows; {known} have")
+            default = f"{algorithm.name} has nothing that this picture shows; {known} have"
+            raise ValueError(f"algorithm: {algorithms.why_not(algorithm) or default}")
         name = algorithm.name.replace("|", "¦").replace("~", "∼")  # signs that part a key, and an entry
         name = name if name not in self.members else f"the other {name}"
         while name in self.members:
@@ -74,7 +73,7 @@ class Arguments:
         return name, {n: float(value) for n, _, value in (number.partition("=") for number in numbers)}
 
     def name_beside(self, entry: str, chosen: str) -> str:
-        """Return what an entry is called in the picture: with its numbers, or as the same algorithm at its own."""
+        """Return the name of an entry in the picture: with its numbers, or "NAME, default" beside the same algorithm."""
         name, numbers = self.split_entry(entry)
         if numbers:
             words = [f"{self.spec.controls[n].label} {formatted(value, 'g')}" for n, value in numbers.items()]
@@ -150,7 +149,7 @@ class Arguments:
         return f"explore_{self.spec.name}({', '.join([*arguments, *fixed])})"
 
     def describe(self, values: Mapping[str, Any], names: Names) -> str:
-        """Return what is on show: the algorithm with its parameters, and each control that is not as the picture begins.
+        """Return the setting in words: the algorithm with its parameters, and each control that is not as the picture begins.
 
         Such as "GRPO · ε low 0.2 · ε high 0.28 · old probability 0.1".
         """
@@ -195,7 +194,7 @@ def source_of_fixed(name: str, value: Any) -> str:
 
 
 def python_name(algorithm: Algorithm) -> str:
-    """Return what the algorithm is called in `rlviz.algorithms`, or `mine` for one's own."""
+    """Return the algorithm's Python name in `rlviz.algorithms`, or `mine` for one's own."""
     import rlviz.algorithms
 
     named = vars(rlviz.algorithms).items()

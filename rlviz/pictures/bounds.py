@@ -36,15 +36,11 @@ def limits_tokens(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient) and is_per_token(algorithm)
 
 
-def check_limits_tokens(algorithm: Algorithm) -> None:
-    """Raise ValueError for an algorithm that limits no ratio, or the ratio of more than one token."""
+def why_no_limits(algorithm: Algorithm) -> str:
+    """Return the reason why the limits of the algorithm are not those of a token."""
     if not isinstance(algorithm, PolicyGradient):
-        raise ValueError(f"algorithm: {algorithm.name} has no ratio that could be limited")
-    if not is_per_token(algorithm):
-        raise ValueError(
-            f"algorithm: {algorithm.name} limits the ratio of a whole response; "
-            "that gives no interval for one token's probability"
-        )
+        return f"{algorithm.name} has no ratio that could be limited"
+    return f"{algorithm.name} limits the ratio of a whole response; that gives no interval for one token's probability"
 
 
 def token_data(run: Run | None) -> dict[str, Any]:
@@ -208,7 +204,7 @@ explore_bounds = explorer(
     "bounds",
     BOUNDS,
     bounds_curve,
-    algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, check=check_limits_tokens),
+    algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, why_not=why_no_limits),
     fixed={"run": token_data},
     free=True,
     named={

@@ -35,7 +35,7 @@ def is_per_token(algorithm: PolicyGradient) -> bool:
 
 
 def is_cut(part: TokenObjective) -> Tensor:
-    """Return which tokens the clip leaves without a gradient, as the clip fractions of training count them."""
+    """Return the mask of tokens that the clip leaves without a gradient, as the clip fractions of training count them."""
     return torch.stack(is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)).any(0)
 
 
@@ -115,7 +115,7 @@ def clip_curve(algorithm: PolicyGradient, points: int = 400) -> Curve:
 
 
 def texts(algorithm: PolicyGradient) -> dict[str, str]:
-    """Return what the algorithm fixes of the words: whose ratio it is."""
+    """Return the label of the axis: the ratio of a token, or of a response."""
     return {"axis": "ratio: new / old probability" if is_per_token(algorithm) else "ratio of the whole response"}
 
 

@@ -118,7 +118,7 @@ def margins_in_sight(losses: list[PairLoss], ref: Tensor) -> Tensor:
 
 
 def crossing(x: Tensor, y: Tensor, level: float) -> Tensor:
-    """Return where y, between the grid's points, first falls to the level at an x above 0; NaN where it does not."""
+    """Return the first x ≥ 0 at which y falls to the level, by a straight line between grid points; NaN where it does not."""
     first = first_true((x >= 0) & (y <= level))
     i = first.clamp(1, len(x) - 1)
     before, after = y[i - 1], y[i]

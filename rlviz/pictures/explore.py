@@ -103,7 +103,7 @@ class Explorer(View):
         return evaluate(*self.spec.curve_inputs(key, self._members, values, self._data))
 
     def names(self) -> Names:
-        """Return what the picture's names stand for now: controls, data, texts, and the curve's outputs."""
+        """Return the values of the picture's names at this setting: controls, data, texts, and the curve's outputs."""
         values = dict(self.values)
         if self._names is not None and self._names[0] == values:
             return self._names[1]
@@ -132,7 +132,7 @@ class Explorer(View):
 
     @property
     def setting(self) -> str:
-        """What is on show, such as "GRPO · ε low 0.2 · ε high 0.28 · old probability 0.1"; see `Arguments.describe`."""
+        """The setting in words, such as "GRPO · ε low 0.2 · ε high 0.28 · old probability 0.1"; see `Arguments.describe`."""
         return self._arguments.describe(self.values, self.names())
 
     @property
@@ -142,7 +142,7 @@ class Explorer(View):
 
     @property
     def conclusion(self) -> str:
-        """What is to be seen, in one sentence."""
+        """The sentence that answers the title at this setting."""
         return self.names().conclude(self.spec.picture.conclusion)
 
     @property
@@ -152,7 +152,7 @@ class Explorer(View):
 
     @property
     def alt(self) -> str:
-        """What there is to see, and the caption."""
+        """The alternative text: the panels in words, and the caption."""
         return f"{self.spec.picture.alt} {self.caption}".strip()
 
     def figure(self, figure: Figure | SubFigure | None = None) -> Any:
@@ -170,7 +170,7 @@ class Explorer(View):
         return self._arguments.python_call(self.values, self._fixed)
 
     def page_payload(self) -> dict[str, Any]:
-        """Return what a page needs to show the picture as it is now."""
+        """Return the picture, its programs and its present values as JSON for `mount` of draw.js."""
         return {**self._payload, "values": dict(self.values)}
 
     def html(self, *, inside: Markup | None = None) -> Markup:

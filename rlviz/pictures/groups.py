@@ -21,13 +21,12 @@ def learns_from_a_group(algorithm: Algorithm, *inputs: str) -> bool:
     return isinstance(algorithm, GroupPolicyGradient) and not _missing_inputs(algorithm, inputs)
 
 
-def check_learns_from_a_group(algorithm: Algorithm, *inputs: str) -> None:
-    """Raise ValueError that says what keeps `learns_from_a_group` from holding."""
+def why_no_group(algorithm: Algorithm) -> str:
+    """Return the reason why rewards of a group are not enough for the algorithm; "" where they are."""
     if not isinstance(algorithm, GroupPolicyGradient):
-        raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
-    if missing := _missing_inputs(algorithm, inputs):
-        needs = " and ".join(missing)
-        raise ValueError(f"algorithm: {algorithm.name}'s advantage needs {needs}, which a picture of rewards has not")
+        return f"{algorithm.name} does not learn from groups of responses"
+    needs = " and ".join(_missing_inputs(algorithm, ()))
+    return f"{algorithm.name}'s advantage needs {needs}, which a picture of rewards has not" if needs else ""
 
 
 def _missing_inputs(algorithm: GroupPolicyGradient, inputs: Sequence[str]) -> list[str]:

@@ -71,7 +71,7 @@ def _curve_of_term(algorithm: PolicyGradient) -> Curve:
 
 
 def texts(algorithm: PolicyGradient) -> dict[str, str]:
-    """Return which way the algorithm's KL term pulls, and flags: at which fit, and which estimator it is."""
+    """Return the sentence on the direction in which the KL term pulls, and flags of that fit and of its estimator."""
     index, pull = estimator_index(algorithm), pull_direction(algorithm)
     return {"pull": PULLS[pull].replace("{name}", algorithm.name), f"pulls_{pull}": "yes", f"is_{index}": "yes"}
 

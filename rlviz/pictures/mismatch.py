@@ -32,7 +32,7 @@ LOOKS = {  # what the loss makes of a token → colour, sign and its size, filli
 
 
 def needs_no_more(algorithm: Algorithm) -> bool:
-    """Return whether the algorithm makes a token's push of rewards and of log-probabilities under sampler and trainer alone."""
+    """Return whether rewards and log-probabilities under sampler and trainer are enough for the advantages."""
     known = {"mask", "old_logp", "sampler_logp"}
     return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= known
 
@@ -119,7 +119,7 @@ def token_pushes(
 
 
 def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
-    """Return which limits on w the algorithm has; one that stands at 0 is there, too, and can be moved."""
+    """Return flags of the limits on w that the algorithm has; one at 0 counts, for it can be moved."""
     return {f"has_{name}": "yes" * (name in numbers(algorithm)) for name in LIMITS}
 
 

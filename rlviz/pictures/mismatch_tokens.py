@@ -18,7 +18,7 @@ STEPS = {"trainer_logp": 1 / 256, "log_weight": 1 / 512}
 
 @cache
 def load_tokens() -> dict[str, Tensor]:
-    """Return what all samplers drew, a row for each of BITS and LAGS, bits by bits.
+    """Return the tokens of all samplers, a row for each of BITS and LAGS, bits by bits.
 
     trainer_logp, log_weight (trainer's less sampler's): [36, prompts, responses, tokens], in `STEPS`. lengths, right: [36,
     prompts, responses].

@@ -29,11 +29,11 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
     Raises ValueError for no explorers, for what is none, and for another number of titles.
     """
     is_list = isinstance(explorers, Sequence) and len(explorers) > 0
-    if not is_list or not all(isinstance(one, Explorer) for one in explorers):
+    if not is_list or not all(isinstance(e, Explorer) for e in explorers):
         raise ValueError(
             f"explorers must be a list such as [explore_clip(GRPO), explore_clip(DCPO)]; got {shown(explorers)}"
         )
-    titles = [one.setting for one in explorers] if titles is None else titles
+    titles = [explorer.setting for explorer in explorers] if titles is None else titles
     if len(titles) != len(explorers):
         raise ValueError(f"titles must be {len(explorers)}, one for each explorer; got {len(titles)}")
     rows = with_same_limits(panel_rows(explorers))
@@ -75,8 +75,8 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
 
 def panel_rows(explorers: Sequence[Explorer]) -> list[list[tuple[Panel | None, Names]]]:
     """Return rows of the panels in sight, a column for each explorer; None below the last of its own."""
-    columns = [[panel for panel in one.spec.picture.panels if one.names().holds(panel.when)] for one in explorers]
-    return [[(panel, one.names()) for panel, one in zip(row, explorers, strict=True)] for row in zip_longest(*columns)]
+    columns = [[panel for panel in e.spec.picture.panels if e.names().holds(panel.when)] for e in explorers]
+    return [[(panel, e.names()) for panel, e in zip(row, explorers, strict=True)] for row in zip_longest(*columns)]
 
 
 def with_same_limits(rows: list[list[tuple[Panel | None, Names]]]) -> list[list[tuple[Panel | None, Names]]]:

@@ -39,8 +39,8 @@ def ratio_curve(algorithm: PolicyGradient) -> Curve:
         rule = with_tensors(plain, widths)
         mean, length = drift - noise.square() / 2, torch.ones_like(tokens[0, 0]).sum()
         # Σ w and √Σ w² of the first token's ratio in a response of as many tokens.
-        place = torch.arange(tokens.shape[-1])
-        weights = log_of_ratio(rule.ratio, (place[:, None] == place[None, :]).double().unsqueeze(0), old_prob)[:, 0]
+        index = torch.arange(tokens.shape[-1])
+        weights = log_of_ratio(rule.ratio, (index[:, None] == index[None, :]).double().unsqueeze(0), old_prob)[:, 0]
         total, size = weights.sum(), weights.square().sum().sqrt()
         center, std = mean * total, noise * size
         lengths = torch.tensor(LENGTHS, dtype=torch.double)
@@ -89,15 +89,14 @@ def has_normal_log(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient) and is_sum(algorithm.ratio)
 
 
-def check_normal_log(algorithm: Algorithm) -> None:
-    """Raise ValueError for an algorithm without a ratio, or with one whose log is no sum over tokens."""
+def why_no_normal_log(algorithm: Algorithm) -> str:
+    """Return the reason why the log of the algorithm's ratio is not normal."""
     if not isinstance(algorithm, PolicyGradient):
-        raise ValueError(f"algorithm: {algorithm.name} has no ratio")
-    if not is_sum(algorithm.ratio):
-        raise ValueError(
-            f"algorithm: the log of {algorithm.name}'s ratio is no weighted sum of its tokens' log-ratios, "
-            "so this picture does not know how it is distributed"
-        )
+        return f"{algorithm.name} has no ratio"
+    return (
+        f"the log of {algorithm.name}'s ratio is no weighted sum of its tokens' log-ratios, so this picture does not know how it "
+        "is distributed"
+    )
 
 
 def log_of_ratio(ratio: Callable[..., Tensor], log_ratio: Tensor, old_prob: Tensor) -> Tensor:
@@ -144,7 +143,7 @@ def to_percent(distance: Tensor) -> Tensor:
 
 
 def texts(algorithm: PolicyGradient) -> dict[str, str]:
-    """Return what the algorithm fixes: whether the old probability has a part."""
+    """Return a flag: whether the limits depend on the old probability."""
     return {"by_probability": "yes" if limits_follow_probability(algorithm) else ""}
 
 
@@ -205,7 +204,7 @@ explore_ratio = explorer(
     "ratio",
     RATIO,
     ratio_curve,
-    algorithms=Algorithms(has_normal_log, GRPO, WIDTHS, check=check_normal_log),
+    algorithms=Algorithms(has_normal_log, GRPO, WIDTHS, why_not=why_no_normal_log),
     texts=texts,
     free=True,
     example={"length": 7},

@@ -14,11 +14,11 @@ from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
     LARGEST_GROUP,
     MOST_VISITS,
-    check_learns_from_a_group,
     group_advantages,
     history_function,
     learns_from_a_group,
     share_all_equal,
+    why_no_group,
 )
 from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.advantages import all_equal
@@ -139,17 +139,17 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def _bar(place: float, prefix: str) -> tuple[Mark, ...]:
+def _bar(x: float, prefix: str) -> tuple[Mark, ...]:
     """Return an algorithm's batch as a stacked bar, its name below, above it the responses that it took to fill it."""
     tops = [f"{prefix}{kind}_top" for kind in KINDS]
     bases: list[str | float] = [0.0, *tops[:-1]]
     return (
         *(
-            Bars(place, top, 0.62, base, when=f"{prefix}{kind}", **looks)
+            Bars(x, top, 0.62, base, when=f"{prefix}{kind}", **looks)
             for (kind, looks), top, base in zip(KINDS.items(), tops, bases, strict=True)
         ),
-        Text(f"{{{prefix}name}}", place, -0.07, when=f"{prefix}wanted"),
-        Text(f"{{{prefix}sampled_responses:d}}", place, 1.07, colour="grey", when=f"{prefix}wanted"),
+        Text(f"{{{prefix}name}}", x, -0.07, when=f"{prefix}wanted"),
+        Text(f"{{{prefix}sampled_responses:d}}", x, 1.07, colour="grey", when=f"{prefix}wanted"),
     )
 
 
@@ -178,7 +178,7 @@ SAMPLING = Picture(
             Axis("", 0.5, 4.9, ticks=None),
             Axis("share of the batch's places", -0.14, 1.14, ticks=(0, 0.25, 0.5, 0.75, 1)),
             (
-                *(mark for place, prefix in enumerate(("", "b1_", "b2_", "b3_"), 1) for mark in _bar(place, prefix)),
+                *(mark for x, prefix in enumerate(("", "b1_", "b2_", "b3_"), 1) for mark in _bar(x, prefix)),
                 Rule("informative", "y", "2 3", 2.5, colour="ink", drag="group_size", label="expected"),
             ),
             wide=1.1,
@@ -209,7 +209,7 @@ explore_sampling = explorer(
     "sampling",
     SAMPLING,
     sampling_curve,
-    algorithms=Algorithms(learns_from_a_group, DAPO, check=check_learns_from_a_group),
+    algorithms=Algorithms(learns_from_a_group, DAPO, why_not=why_no_group),
     data=past_draws,
     free=True,
     example={"group_size": 5, "visits": 4},

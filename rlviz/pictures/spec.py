@@ -120,7 +120,7 @@ class ExplorerSpec:
         return (() if name is None else (members[name],)), choices
 
     def make_variant(self, key: str, members: Mapping[str, Algorithm], program: str | None, why: str = "") -> Variant:
-        """Return what a choice makes of the picture, with the name of its program."""
+        """Return a key's program by name, slider ranges, texts and data, as a page is sent them."""
         arguments, choices = self.curve_arguments(key, members)
         ranges = self.algorithms.slider_ranges(arguments[0]) if self.algorithms else {}
         name = arguments[0].name if arguments else ""
@@ -195,7 +195,7 @@ def explorer(name: str, picture: Picture, curve: Callable[..., Curve], **how: An
 
 
 def describe_control(control: Slider | Choice | Beside) -> str:
-    """Return what an argument is, and its range or options."""
+    """Return an argument in words: its label, and its range or options."""
     if isinstance(control, Beside):
         return f"up to {control.most} algorithms beside it" if control.most > 1 else "one algorithm beside it"
     if isinstance(control, Choice):

@@ -27,7 +27,7 @@ def test_the_forward_fit_matches_moments(apart, weight):
     assert width == pytest.approx(math.sqrt(1 + weight * (1 - weight) * apart**2), rel=0.001)
 
 
-@pytest.mark.parametrize(("apart", "weight"), [(4.7, 0.65), (3.0, 0.8)])
+@pytest.mark.parametrize(("apart", "weight"), [(4.7, 0.65)])
 def test_no_hump_is_nearer_than_the_reverse_fit(apart, weight):
     """KL(N(m, s²)‖t) on another line, for means 0.1 and widths 1.5% apart; at (4.7, 0.65) two valleys differ by 0.001 nats."""
     x = np.linspace(-20, 20, 201)
