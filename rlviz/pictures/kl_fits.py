@@ -59,23 +59,26 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
     outputs = {"position": position[IN_SIGHT], "target": target[IN_SIGHT], "middles": middles, "heights": heights}
     outputs |= {"right": middles[1], "right_height": heights[1]}
     for direction, divergence, valleys in ((FORWARD, forward, 1), (REVERSE, reverse, 2)):
-        means, kl, (mean, width, least) = _nearest(divergence, valleys)
+        means, kl, (mean, width, lowest) = nearest_policy(divergence, valleys)
         _, weights, total = humps(mean.reshape(1, 1), width.reshape(1, 1))
         outputs |= {"means": means, f"{direction}_kl": kl, direction: weights[0, IN_SIGHT] / total}
-        outputs |= {f"{direction}_mean": mean, f"{direction}_width": width, f"{direction}_least": least}
+        outputs |= {f"{direction}_mean": mean, f"{direction}_width": width, f"{direction}_least": lowest}
     return outputs
 
 
-def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Return 81 means, the least KL at each, and mean, width and KL of the least of all, from the (at most 2) deepest valleys."""
+def nearest_policy(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Return 81 means, the least KL at each, and mean, width and KL of the nearest policy.
+
+    It is looked for on a grid of means and widths, and then more closely in the (at most 2) deepest valleys.
+    """
     means = torch.arange(81, dtype=torch.double) / 8 - 5
     widths = ((torch.arange(52, dtype=torch.double) - 12) / 12).exp2()
     kl = divergence(means.unsqueeze(0), widths.unsqueeze(0)).reshape(81, 52)
-    least, place = kl.amin(-1), kl.argmin(-1)
+    lowest, best_width = kl.amin(-1), kl.argmin(-1)
     edge = torch.full((1,), torch.inf, dtype=torch.double)
-    valley = (least <= torch.cat([edge, least[:-1]])) & (least <= torch.cat([least[1:], edge]))
-    deepest = torch.where(valley, least, torch.inf).sort().indices[:valleys].sort().values  # from left to right
-    mean, width = means[deepest].unsqueeze(1), widths[place[deepest]].unsqueeze(1)
+    valley = (lowest <= torch.cat([edge, lowest[:-1]])) & (lowest <= torch.cat([lowest[1:], edge]))
+    deepest = torch.where(valley, lowest, torch.inf).sort().indices[:valleys].sort().values  # from left to right
+    mean, width = means[deepest].unsqueeze(1), widths[best_width[deepest]].unsqueeze(1)
     steps = torch.arange(9, dtype=torch.double) / 4 - 1
     for closer in CLOSER:
         near, wide = mean + steps * closer / 8, width * (steps * closer / 12).exp2()
@@ -84,7 +87,7 @@ def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tupl
         candidates = (near.unsqueeze(2).expand(valleys, 9, 9), wide.unsqueeze(1).expand(valleys, 9, 9), divergences)
         mean, width, depth = (values.reshape(valleys, 81).gather(1, best) for values in candidates)
     is_left = depth[0] <= depth[-1] + SAME  # of two equally good ones the left one
-    return means, least, tuple(torch.where(is_left, fit[0], fit[-1])[0] for fit in (mean, width, depth))
+    return means, lowest, tuple(torch.where(is_left, fit[0], fit[-1])[0] for fit in (mean, width, depth))
 
 
 RING: dict[str, Any] = {"size": 20, "fill": "none", "colour": "ink", "label": "{name} pulls here"}

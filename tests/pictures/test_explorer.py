@@ -67,8 +67,8 @@ def test_an_algorithm_beside_keeps_its_own_numbers_while_the_sliders_move():
     far = GSPO.with_parameters(eps_high=0.2)  # further than a slider of GSPO's goes, so an algorithm of its own
     beyond = rlviz.explore_clip(beside=(far,))
     assert beyond.values["beside"] == ["the other GSPO"] and beyond.names().one("b1_upper") == 1.2
-    explorer.set(algorithm=DAPO)
-    assert explorer.names().fill("{b3_name}") == "GRPO"
+    explorer.set(algorithm=DAPO)  # whose numbers are not those of the sliders before
+    assert explorer.names().fill("{b3_name}") == "GRPO" and explorer.names().one("upper") == 1.28
     assert rlviz.explore_length(DAPO).names().fill("{b1_name}") == "DAPO"  # a picture that moves no ε: there is but one
 
 

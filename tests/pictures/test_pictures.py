@@ -219,11 +219,10 @@ def test_what_is_computed_is_seen_or_said(name):
 @every_picture
 def test_words_are_whole_and_short(name):
     picture = SPECS[name].picture
-    assert 1 <= len(picture.conclusion) <= 2
-    assert picture.title.endswith("?") and len(picture.title) <= 75
-    assert 20 <= len(picture.look) <= 110 and picture.look.endswith(".")
-    assert 20 <= len(picture.notice) <= 260 and len(re.findall(r"[.?!](?= |$)", picture.notice)) <= 3
-    assert 20 <= len(picture.alt) <= 300 and picture.alt.endswith(".")
+    words = {"title": (75, "?"), "look": (110, "."), "notice": (260, "."), "alt": (300, ".")}
+    assert all(
+        20 <= len(getattr(picture, n)) <= most and getattr(picture, n)[-1] == end for n, (most, end) in words.items()
+    )
     for arguments, _, _, _, conclusion in tour(name):
         assert 20 < len(conclusion) <= 200 and conclusion.endswith("."), (arguments, conclusion)
         assert not re.search(r"[{}]|\bnan\b|no number|\bNone\b|  ", conclusion), (arguments, conclusion)
