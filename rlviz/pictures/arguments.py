@@ -95,7 +95,8 @@ class Arguments:
                 elif name not in ranges:
                     raise ValueError(f"{name}: {member} has no such parameter in this picture; got {value}")
                 else:
-                    self.members[member].with_parameters(**{name: value})  # the piece judges it
+                    check_number(name, value, lambda number: True, "within its range")
+                    self.members[member].with_parameters(**{name: value})  # the piece knows the range
                     values[name] = float(value)
             elif isinstance(control, Beside):
                 several = value.tolist() if hasattr(value, "tolist") else value
