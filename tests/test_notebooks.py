@@ -17,7 +17,7 @@ from PIL import Image
 
 from rlviz.lessons.editions import exercises_of, key_of
 from rlviz.page.widget import STARTED, relative_rows
-from rlviz.pictures.shipped import shipped
+from rlviz.pictures.shipped import load_programs
 
 ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
@@ -172,7 +172,7 @@ def test_saved_explorers_hold_the_programs_of_today(path):
         for output in cell.get("outputs", ()):
             for _, packed in STARTED.findall(output.get("data", {}).get("text/html", "")):
                 payload = json.loads(gzip.decompress(base64.b64decode(packed)))
-                programs, _ = shipped(payload["name"])
+                programs, _ = load_programs(payload["name"])
                 theirs = {name: program for name, program in payload["programs"].items() if name in programs}
                 assert theirs == {name: relative_rows(programs[name]) for name in theirs}
                 mine = set(payload["programs"]) - set(programs)  # under the algorithm's own name, not under an id

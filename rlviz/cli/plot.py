@@ -45,9 +45,9 @@ def picture_command(name: str) -> Any:
     from rlviz.page.widget import page
     from rlviz.training.files import write_text
 
-    idea = find_explorer(name).idea
+    spec = find_explorer(name).spec
 
-    @with_options(arguments=explorer_options(idea))
+    @with_options(arguments=explorer_options(spec))
     def draw(
         arguments: dict[str, Any],
         out: Annotated[Path, typer.Option(help="PNG, SVG, PDF, or HTML that can be touched.")] = Path(f"{name}.png"),
@@ -59,7 +59,7 @@ def picture_command(name: str) -> Any:
         check_picture(out, ".html")
         check_out(out)
         if out.suffix.lower() != ".html":
-            figure, words = on_paper(idea, arguments, several=small_multiples)
+            figure, words = on_paper(spec, arguments, several=small_multiples)
             save_figure(figure, out, description=words)
         elif small_multiples:
             raise ValueError(f"out must end in {', '.join(DESCRIPTION)} with --small-multiples; got {out.name}")
@@ -70,40 +70,40 @@ def picture_command(name: str) -> Any:
             write_text(out, page(f"rlviz: {name}", explorer.html()))
         say(f"{out}: {words}")
 
-    about = f"{idea.picture.title} {idea.picture.alt}"
+    about = f"{spec.picture.title} {spec.picture.alt}"
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     names = ", ".join(command_name(member) for member in (*ALGORITHMS, *RELATIVES))
     app.command(help=about, epilog=f"Algorithms: {names}")(draw)
     return typer.main.get_command(app)
 
 
-def on_paper(idea: Any, arguments: dict[str, Any], *, several: bool) -> tuple[Any, str]:
+def on_paper(spec: Any, arguments: dict[str, Any], *, several: bool) -> tuple[Any, str]:
     """Return a figure of the explorer's picture and its words: at these arguments, or at each of its named settings."""
     from rlviz.pictures import Explorer, small_multiples
 
     if not several:
-        explorer = Explorer(idea, arguments)
+        explorer = Explorer(spec, arguments)
         return explorer.figure(), explorer.caption
-    every = {label: Explorer(idea, {**setting, **arguments}) for label, setting in idea.named.items()}
+    every = {label: Explorer(spec, {**setting, **arguments}) for label, setting in spec.named.items()}
     figure = small_multiples(list(every.values()), list(every))
     return figure, " ".join(f"{label}: {explorer.caption}" for label, explorer in every.items())
 
 
-def explorer_options(idea: Any) -> dict[str, Option]:
-    """Return an option for each argument of an `Idea`."""
-    return {name: _option(idea, name, control) for name, control in idea.controls.items()}
+def explorer_options(spec: Any) -> dict[str, Option]:
+    """Return an option for each argument of an `ExplorerSpec`."""
+    return {name: _option(spec, name, control) for name, control in spec.controls.items()}
 
 
-def _option(idea: Any, name: str, control: Any) -> Option:
+def _option(spec: Any, name: str, control: Any) -> Option:
     """Return the option of one control: its reader by what the control is, its help by what the control says."""
     from rlviz.algorithms import find_algorithm
     from rlviz.page.picture import Beside, Choice
-    from rlviz.pictures.idea import words_of
+    from rlviz.pictures.spec import describe_control
 
     if name == "algorithm":
         reader, about = Reader(find_algorithm, "<name>", ""), "Algorithm."
     else:
-        about = f"{words_of(control)}."
+        about = f"{describe_control(control)}."
         if isinstance(control, Beside):
             reader = Reader(_algorithms, "<name,name>", "")
         elif isinstance(control, Choice):
@@ -112,8 +112,8 @@ def _option(idea: Any, name: str, control: Any) -> Option:
             reader = Reader(_counts, "<int,int,…>", "whole numbers with commas")
         else:
             reader = reader_of(int if isinstance(control.step, int) and not control.stops else float)
-    default = idea.signature.parameters[name].default
-    is_its = idea.algorithms is not None and name in idea.algorithms.parameters
+    default = spec.signature.parameters[name].default
+    is_its = spec.algorithms is not None and name in spec.algorithms.parameters
     return Option(reader, f"{about} [default: {'the algorithm’s own' if is_its else _written(default)}]")
 
 

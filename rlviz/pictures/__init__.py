@@ -1,6 +1,8 @@
-"""One idea a file: its curve, computed by the pieces; its picture; and the function that explores it with sliders.
+"""Explorers: pictures with sliders, each a curve (a function of tensors through an algorithm's own pieces) and a picture of it.
 
-`__init__.pyi` lists what is offered; names are imported when they are first used.
+In: an algorithm and the values of controls. Out: an `Explorer`, as a widget, a page that needs no kernel, or a figure. A file is
+one idea; begin with clip.py. `spec` says what an explorer consists of, `explore` shows it, `arguments` reads and writes its
+settings, `shipped` holds the recorded programs. `__init__.pyi` lists what is offered; names are imported when first used.
 """
 
 import lazy_loader

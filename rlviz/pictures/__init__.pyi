@@ -9,7 +9,6 @@ from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
 from .explore import Explorer as Explorer
 from .gae import explore_gae as explore_gae
-from .idea import explorer as explorer
 from .kl import explore_kl as explore_kl
 from .length import explore_length as explore_length
 from .loop import explore_loop as explore_loop
@@ -21,4 +20,5 @@ from .pass_at_k import explore_pass_at_k as explore_pass_at_k
 from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio
 from .sampling import explore_sampling as explore_sampling
+from .spec import explorer as explorer
 from .walk import explore_walk as explore_walk

@@ -10,12 +10,12 @@ from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, 
 from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
     LARGEST_GROUP,
-    check_learns_from_a_group,
     group_advantages,
     learns_from_a_group,
     share_all_equal,
+    why_no_group,
 )
-from rlviz.pictures.idea import Algorithms, explorer
+from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.words import label
 
 NOISE = 0.25  # standard deviation of a score around 0 or 1
@@ -35,7 +35,7 @@ def takes_any_score(algorithm: GroupPolicyGradient) -> bool:
     return True
 
 
-def advantages(algorithm: GroupPolicyGradient) -> Curve:
+def advantages_curve(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: advantages of groups drawn by coin, all of prompts with one success rate and in one batch.
 
     A response is right where its coin is below the success rate; a score has luck times NOISE on it. Coins and luck are those of
@@ -50,59 +50,56 @@ def advantages(algorithm: GroupPolicyGradient) -> Curve:
     ) -> dict[str, Tensor]:
         size = responses.shape[0]
 
-        def simulated(rates: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-            """Return which responses are right, and their advantages, [rates · groups, size]."""
+        def simulate(rates: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+            """Return flags of right responses, and advantages, both [rates · groups, size]."""
             right = coins[:groups, :size] < rates
             scores = right.double() + luck[:groups, :size] * (noise * rewards)
             return right, group_advantages(rule, scores.flatten(0, -2))
 
         points = torch.tensor(POINTS, dtype=torch.double)
-        right, A = simulated(success_rate, GROUPS)
-        at_points = simulated(points.view(-1, 1, 1), FEWER)[1]
+        right, A = simulate(success_rate, GROUPS)
+        at_points = simulate(points.view(-1, 1, 1), FEWER)[1]
         rates = torch.arange(201, dtype=torch.double) / 200
+
+        # Bins of advantage, as far as the largest one reaches; one on a limit, but for rounding, is beyond it.
+        largest = A.abs().amax() * (1 + 1e-9)
+        reaches, tops = (torch.tensor(steps, dtype=torch.double) for steps in (REACHES, TOPS))
+        within = reaches[(largest >= reaches).sum().clamp(max=len(REACHES) - 1)]
+        reach = torch.where(largest < REACHES[-1], within, 2 ** largest.log2().ceil())
+        bins = ((A + reach) / (2 * reach) * BINS).floor().clamp(0, BINS - 1).long()
+        # Shares of all responses in them: right ones, wrong ones, those of dead groups.
+        kinds = torch.where(is_dead(A).unsqueeze(1), 2, 1 - right.long())
+        counts = torch.zeros(3 * BINS, dtype=torch.double).scatter_add(
+            0, (kinds * BINS + bins).flatten(), torch.ones_like(A).flatten()
+        )
+        shares = (counts / A.numel()).view(3, BINS)
+        edges = (torch.arange(BINS + 1, dtype=torch.double) / BINS * 2 - 1) * reach
         return {
-            **_bins(right, A),
+            **dict(zip(("right", "wrong", "dead"), shares, strict=True)),
+            "middle": (edges[1:] + edges[:-1]) / 2,
+            "bin": edges[1] - edges[0],
+            "reach": reach,
+            "reach_low": -reach,
+            "top": tops[(shares.amax() > tops).sum()],
             "mean_right": (A * right).sum() / right.sum(),
             "mean_wrong": (A * ~right).sum() / (~right).sum(),
             "rates": rates,
             "equal_share": share_all_equal(rates, group_size),
             "points": points,
-            "dead_share": _dead(at_points).double().view(len(POINTS), FEWER).mean(1),
-            "dead_at": _dead(A).double().mean(),
+            "dead_share": is_dead(at_points).double().view(len(POINTS), FEWER).mean(1),
+            "dead_at": is_dead(A).double().mean(),
         }
 
     return curve
 
 
-def _dead(A: Tensor) -> Tensor:
+def is_dead(A: Tensor) -> Tensor:
+    """Return the flags of groups [P] that teach nothing: all their advantages [P, G] are 0."""
     return ~(A != 0).any(1)
 
 
-def _bins(right: Tensor, A: Tensor) -> dict[str, Tensor]:
-    """Return the shares of all responses in bins of advantage: of right and of wrong ones, and of those in dead groups."""
-    largest = A.abs().amax() * (1 + 1e-9)  # what lies on a limit, but for rounding, is beyond it
-    reaches, tops = (torch.tensor(steps, dtype=torch.double) for steps in (REACHES, TOPS))
-    within = reaches[(largest >= reaches).sum().clamp(max=len(REACHES) - 1)]
-    reach = torch.where(largest < REACHES[-1], within, 2 ** largest.log2().ceil())
-    bins = ((A + reach) / (2 * reach) * BINS).floor().clamp(0, BINS - 1).long()
-    kinds = torch.where(_dead(A).unsqueeze(1), 2, 1 - right.long())  # right ones, wrong ones, those of dead groups
-    counts = torch.zeros(3 * BINS, dtype=torch.double).scatter_add(
-        0, (kinds * BINS + bins).flatten(), torch.ones_like(A).flatten()
-    )
-    shares = (counts / A.numel()).view(3, BINS)
-    edges = (torch.arange(BINS + 1, dtype=torch.double) / BINS * 2 - 1) * reach
-    return {
-        **dict(zip(("right", "wrong", "dead"), shares, strict=True)),
-        "middle": (edges[1:] + edges[:-1]) / 2,
-        "bin": edges[1] - edges[0],
-        "reach": reach,
-        "reach_low": -reach,
-        "top": tops[(shares.amax() > tops).sum()],
-    }
-
-
 def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
-    """Return the algorithm's rule in words, and whether the rewards can be scores."""
+    """Return the algorithm's advantage in words, and a flag: whether rewards can be scores."""
     return {"rule": label(algorithm.advantage), "any_score": "yes" if takes_any_score(algorithm) else ""}
 
 
@@ -167,8 +164,8 @@ ADVANTAGES = Picture(
 explore_advantages = explorer(
     "advantages",
     ADVANTAGES,
-    advantages,
-    algorithms=Algorithms(learns_from_a_group, GRPO, check=check_learns_from_a_group),
+    advantages_curve,
+    algorithms=Algorithms(learns_from_a_group, GRPO, why_not=why_no_group),
     texts=texts,
     free=True,
     example={"group_size": 5},

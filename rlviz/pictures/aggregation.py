@@ -10,7 +10,7 @@ from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import Curve
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.idea import Algorithms, explorer
+from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 
 RESPONSES = 4
@@ -21,7 +21,7 @@ ACROSS = (0.33, 0.11, -0.11, -0.33)  # of a row, its four responses
 ALIKE = 1e-9
 
 
-def aggregation(algorithm: PolicyGradient) -> Curve:
+def aggregation_curve(algorithm: PolicyGradient) -> Curve:
     """Return the curve: what a token weighs in responses of different lengths, and what cutting the batch in two makes of it.
 
     A token's weight under each of the four aggregations, and under the algorithm's if it is none of them. Under the algorithm's,
@@ -31,7 +31,7 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
     """
     aggregate = algorithm.aggregate
     rules = {1: sequence_sum, 3: token_mean, 4: sequence_mean}
-    place = next((row for row, rule in rules.items() if rule == aggregate), OTHER)
+    row_of_algorithm = next((row for row, rule in rules.items() if rule == aggregate), OTHER)
     length = aggregate.max_length if isinstance(aggregate, Constant) else -1
 
     def curve(lengths: Tensor, max_length: Tensor, cut: Tensor) -> dict[str, Tensor]:
@@ -39,7 +39,7 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
         mask = (torch.arange(LONGEST) < lengths.reshape(RESPONSES, 1)).unsqueeze(0)
         rows = (sequence_sum, constant, token_mean, sequence_mean, aggregate)
         weights = torch.stack([rule(mask)[0, :, 0].double() for rule in rows])
-        chosen_at = torch.where(max_length == length, CONSTANT, torch.full_like(max_length, place))
+        chosen_at = torch.where(max_length == length, CONSTANT, torch.full_like(max_length, row_of_algorithm))
         row = torch.arange(1.0, OTHER + 1, dtype=torch.double).unsqueeze(1)
         is_chosen = (row == chosen_at).expand(weights.shape)
 
@@ -50,20 +50,20 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
         part_weights = in_parts(1)
         for first in range(2, RESPONSES):
             part_weights = torch.where(cut == first, in_parts(first), part_weights)
-        whole, parts = ((rule * mask).sum(-1)[0] for rule in (aggregate(mask).double(), part_weights))
-        both, times = torch.cat([whole, parts]), parts / whole
-        top = 1.05 * 2 ** (both.amax().clamp(min=1.0).log2() - 1e-9).ceil()  # a sum of 1 may be 1 + 2e-16
+        batch_bars, parts_bars = ((rule * mask).sum(-1)[0] for rule in (aggregate(mask).double(), part_weights))
+        bars, times = torch.cat([batch_bars, parts_bars]), parts_bars / batch_bars
+        top = 1.05 * 2 ** (bars.amax().clamp(min=1.0).log2() - 1e-9).ceil()  # a sum of 1 may be 1 + 2e-16
         return {
-            "row": _broken(row + torch.tensor(ACROSS, dtype=torch.double)),
-            "weight_chosen": _broken(weights.masked_fill(~is_chosen, torch.nan)),
-            "weight_others": _broken(weights.masked_fill(is_chosen | (row == OTHER), torch.nan)),
+            "row": with_gaps(row + torch.tensor(ACROSS, dtype=torch.double)),
+            "weight_chosen": with_gaps(weights.masked_fill(~is_chosen, torch.nan)),
+            "weight_others": with_gaps(weights.masked_fill(is_chosen | (row == OTHER), torch.nan)),
             "rows_end": torch.where(chosen_at == OTHER, OTHER + 0.6, torch.full_like(chosen_at, OTHER - 0.4)),
             "constant_at": weights[CONSTANT - 1, 0],
             "chosen_at": chosen_at,
             "name_at": 1.4 * weights[-1].amax(),
-            "whole": whole,
-            "parts": parts,
-            "bottom": torch.where(both.amin() >= 0, 0.0, -top),
+            "whole": batch_bars,
+            "parts": parts_bars,
+            "bottom": torch.where(bars.amin() >= 0, 0.0, -top),
             "top": top,
             "knife": cut + 0.5,
             "alike": (times.amax() - times.amin() <= ALIKE * times.amax()).double(),
@@ -74,8 +74,8 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
     return curve
 
 
-def _broken(rows: Tensor) -> Tensor:
-    """Return rows one after the other, with a gap behind each where a line is broken."""
+def with_gaps(rows: Tensor) -> Tensor:
+    """Return rows one after the other, with a NaN behind each, at which a line is broken."""
     return torch.nn.functional.pad(rows, (0, 1), value=torch.nan).flatten()
 
 
@@ -143,7 +143,7 @@ AGGREGATION = Picture(
 explore_aggregation = explorer(
     "aggregation",
     AGGREGATION,
-    aggregation,
+    aggregation_curve,
     algorithms=Algorithms(has_a_ratio, DAPO),
     named={
         "DAPO, cut in halves": {},

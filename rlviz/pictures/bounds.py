@@ -14,11 +14,10 @@ from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Area, Axis, Beside, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
-from rlviz.pictures.clip import LOOKS, is_per_token
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
-from rlviz.pieces.surrogate import is_clipped
+from rlviz.pictures.clip import beside_lines, is_cut, is_per_token
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.training import TrainSettings
-from rlviz.types import Batch, ResponseRecord, StepRecord
+from rlviz.types import Batch, StepRecord
 
 LEAST_PROB = 1e-4
 FAR = 130.0  # stands for ∞ in a line, out of sight
@@ -37,55 +36,52 @@ def limits_tokens(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient) and is_per_token(algorithm)
 
 
-def check_limits_tokens(algorithm: Algorithm) -> None:
-    """Raise ValueError for an algorithm that limits no ratio, or the ratio of more than one token."""
+def why_no_limits(algorithm: Algorithm) -> str:
+    """Return the reason why the limits of the algorithm are not those of a token."""
     if not isinstance(algorithm, PolicyGradient):
-        raise ValueError(f"algorithm: {algorithm.name} has no ratio that could be limited")
-    if not is_per_token(algorithm):
-        raise ValueError(
-            f"algorithm: {algorithm.name} limits the ratio of a whole response; "
-            "that gives no interval for one token's probability"
-        )
-
-
-def recorded_responses(run: Run) -> list[ResponseRecord]:
-    """Return the responses of a run, or of its folder, whose tokens were recorded. Raises ValueError when there are none."""
-    if isinstance(run, str | os.PathLike):
-        from rlviz.training import RunFolder  # which a picture without a run does not wait for
-
-        run = RunFolder.open(run).records()
-    responses = [r for record in run for group in record.groups for r in group.responses if r.tokens]
-    if not responses:
-        every = TrainSettings().details_every
-        raise ValueError(
-            f"run: none of its {len(run)} steps recorded tokens, as every {every}th does unless details_every says "
-            f"otherwise; train for {every} steps or more, or with TrainSettings(details_every=1)"
-        )
-    return responses
+        return f"{algorithm.name} has no ratio that could be limited"
+    return f"{algorithm.name} limits the ratio of a whole response; that gives no interval for one token's probability"
 
 
 def token_data(run: Run | None) -> dict[str, Any]:
     """Return a run's recorded tokens as data, [responses, tokens] with NaN behind each: probabilities and advantages.
 
-    Without a run all are NaN.
+    Without a run all are NaN. Raises ValueError for a run that recorded no tokens.
     """
-    responses = [] if run is None else recorded_responses(run)
+    if isinstance(run, str | os.PathLike):
+        from rlviz.training import RunFolder  # which a picture without a run does not wait for
+
+        run = RunFolder.open(run).records()
+    responses = [r for record in run or () for group in record.groups for r in group.responses if r.tokens]
+    if run is not None and not responses:
+        every = TrainSettings().details_every
+        raise ValueError(
+            f"run: none of its {len(run)} steps recorded tokens, as every {every}th does unless details_every says "
+            f"otherwise; train for {every} steps or more, or with TrainSettings(details_every=1)"
+        )
     rows = [[token for token in response.tokens if not token.observed] for response in responses]
     shape = max(5, len(rows)), max(7, *map(len, rows), 0)  # sizes that a program can change are none of 0 or 1
     data: dict[str, Any] = {"has_run": float(run is not None)}
-    for name, field in {"tokens_old": "old_prob", "tokens_new": "new_prob", "tokens_A": "advantage"}.items():
+    for name, column in {"tokens_old": "old_prob", "tokens_new": "new_prob", "tokens_A": "advantage"}.items():
         data[name] = torch.full(shape, math.nan, dtype=torch.double)
         for values, tokens in zip(data[name], rows, strict=False):
-            values[: len(tokens)] = torch.tensor([getattr(token, field) for token in tokens], dtype=torch.double)
+            values[: len(tokens)] = torch.tensor([getattr(token, column) for token in tokens], dtype=torch.double)
     return data
 
 
-def bounds(algorithm: PolicyGradient) -> Curve:
+def bounds_curve(algorithm: PolicyGradient) -> Curve:
     """Return the curve: the limits on the ratio, the lower one for A < 0 and the upper one for A > 0, and what they cut.
 
     Which of a run's tokens are clipped is for this algorithm to say, whichever trained them.
     """
     plain = algorithm.without_kl()
+
+    def limits(rule: PolicyGradient, old_prob: Tensor) -> tuple[Tensor, Tensor]:
+        old_logp = old_prob.log().reshape(-1, 1, 1)
+        mask = torch.ones_like(old_logp, dtype=torch.bool)
+        lower = rule.limits(old_logp, mask, -torch.ones_like(old_logp))[0]
+        upper = rule.limits(old_logp, mask, torch.ones_like(old_logp))[1]
+        return lower.flatten().clamp(min=0.0), upper.flatten()
 
     def curve(
         old_prob: Tensor, scale: Tensor, tokens_old: Tensor, tokens_new: Tensor, tokens_A: Tensor, **widths: Tensor
@@ -94,10 +90,19 @@ def bounds(algorithm: PolicyGradient) -> Curve:
         rare = torch.exp(torch.arange(90, dtype=torch.double) / 89 * -math.log(LEAST_PROB)) * LEAST_PROB
         common = (torch.arange(50, dtype=torch.double) + 1) / 50
         q = torch.cat([rare, common]).sort().values
-        (lower, upper), (low, high) = (_limits(rule, probs) for probs in (q, torch.stack([old_prob, old_prob * 0 + 1])))
-        cuts_low, cuts_high = _cuts(rule, old_prob, low[0], high[0])
+        (lower, upper), (low, high) = (limits(rule, probs) for probs in (q, torch.stack([old_prob, old_prob * 0 + 1])))
+
+        # Is a bad token cut just below the lower limit, and a good one just above the upper?
+        ratio = torch.stack([low[0] * 0.99, high[0] * 1.01]).reshape(-1, 1, 1)
+        exists = (ratio > 0) & torch.isfinite(ratio)
+        signs = (torch.arange(2, dtype=torch.double) * 2 - 1).reshape(-1, 1, 1)
+        old_logp = old_prob.log().expand(ratio.shape)
+        logp = old_logp + torch.where(exists, ratio, 1.0).log()
+        part = rule.objective(logp, Batch(old_logp, signs, torch.ones_like(ratio, dtype=torch.bool)))
+        cut = is_cut(part) & exists
+        cuts_low, cuts_high = cut[0, 0, 0], cut[1, 0, 0]
         ends = torch.stack([low[0], high[0].clamp(max=FAR)])
-        return {
+        outputs = {
             "q": q,
             "lower": lower,
             "upper": upper.clamp(max=FAR),
@@ -113,68 +118,39 @@ def bounds(algorithm: PolicyGradient) -> Curve:
             "up_to": torch.where(cuts_high, high[0] * old_prob, torch.inf).clamp(max=1.0),
             "low_at_1": low[1] * (1.0 if "eps_low" in widths else math.nan),
             "high_at_1": high[1] * (1.0 if "eps_high" in widths else math.nan),
-            **_tokens(rule, tokens_old, tokens_new, tokens_A),
+        }
+
+        # Which of a run's tokens are clipped, NaN being no token?
+        mask = ~tokens_old.isnan()
+        columns = (tokens_new.log(), tokens_old.log(), tokens_A)
+        logp, old_logp, A = (values.masked_fill(~mask, 0.0).unsqueeze(0) for values in columns)
+        part = rule.objective(logp, Batch(old_logp, A, mask.unsqueeze(0)))
+        clipped = is_cut(part)[0] & mask
+        return outputs | {
+            "tokens_ratio": part.ratio[0].masked_fill(~mask, math.nan).clamp(max=FAR),
+            "tokens_cut": clipped.double(),
+            "tokens_free": (mask & ~clipped).double(),
         }
 
     return curve
 
 
-def _limits(rule: PolicyGradient, old_prob: Tensor) -> tuple[Tensor, Tensor]:
-    old_logp = old_prob.log().reshape(-1, 1, 1)
-    mask = torch.ones_like(old_logp, dtype=torch.bool)
-    lower = rule.limits(old_logp, mask, -torch.ones_like(old_logp))[0]
-    upper = rule.limits(old_logp, mask, torch.ones_like(old_logp))[1]
-    return lower.flatten().clamp(min=0.0), upper.flatten()
-
-
-def _cuts(rule: PolicyGradient, old_prob: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether the gradient is cut of a bad token just below the lower limit, and of a good one just above the upper."""
-    ratio = torch.stack([low * 0.99, high * 1.01]).reshape(-1, 1, 1)
-    exists = (ratio > 0) & torch.isfinite(ratio)
-    signs = (torch.arange(2, dtype=torch.double) * 2 - 1).reshape(-1, 1, 1)
-    old_logp = old_prob.log().expand(ratio.shape)
-    logp = old_logp + torch.where(exists, ratio, 1.0).log()
-    part = rule.objective(logp, Batch(old_logp, signs, torch.ones_like(ratio, dtype=torch.bool)))
-    cut = torch.stack(is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)).any(0) & exists
-    return cut[0, 0, 0], cut[1, 0, 0]
-
-
-def _tokens(rule: PolicyGradient, old: Tensor, new: Tensor, advantages: Tensor) -> dict[str, Tensor]:
-    """Return the ratios of a run's tokens, and which of them are clipped."""
-    mask = ~old.isnan()
-    logp, old_logp, A = (values.masked_fill(~mask, 0.0).unsqueeze(0) for values in (new.log(), old.log(), advantages))
-    part = rule.objective(logp, Batch(old_logp, A, mask.unsqueeze(0)))
-    cut = torch.stack(is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)).any(0)[0] & mask
-    return {
-        "tokens_ratio": part.ratio[0].masked_fill(~mask, math.nan).clamp(max=FAR),
-        "tokens_cut": cut.double(),
-        "tokens_free": (mask & ~cut).double(),
-    }
-
-
-def _panel(title: str, label: str, what: str, low: str, high: str, *extra: Rule, at: str) -> Panel:
+def _panel(title: str, label: str, quantity: str, low: str, high: str, *extra: Rule, at: str) -> Panel:
     """Return a panel: the band between the limits as one quantity, other algorithms' limits as lines, a run's tokens."""
-    beside = tuple(
-        line
-        for i, (colour, dash) in enumerate(LOOKS, start=1)
-        for line in (
-            Line(f"b{i}_q", f"b{i}_{low}", dash, colour=colour, when=f"b{i}_q"),
-            Line(f"b{i}_q", f"b{i}_{high}", dash, colour=colour, when=f"b{i}_q", label=f"{{b{i}_name}}", direct=True),
-        )
-    )
-    tokens: dict[str, Any] = {"x": "tokens_old", "y": f"tokens_{'new' if what == 'prob' else what}", "when": "has_run"}
+    tokens_y = "tokens_new" if quantity == "prob" else f"tokens_{quantity}"
+    tokens: dict[str, Any] = {"x": "tokens_old", "y": tokens_y, "when": "has_run"}
     return Panel(
         title,
         Axis("old probability", "left", 1, log="scale=log"),
-        Axis(label, f"{what}_bottom", f"{what}_top", log="scale=log"),
+        Axis(label, f"{quantity}_bottom", f"{quantity}_top", log="scale=log"),
         (
             Area("q", low, high, label="pushed up and down"),
             Line("q", low),
             Line("q", high, label="{name}", direct=True),
             Rule(1.0, axis="y", dash="", width=1, colour="ink"),
-            *beside,
+            *beside_lines("q", low, high),
             Rule("old_prob", dash="6 2 1 2", width=1.5, colour="ink", drag="old_prob"),
-            Points("ends_q", f"ends_{what}", colour="ink", size=9, label=at),
+            Points("ends_q", f"ends_{quantity}", colour="ink", size=9, label=at),
             Points(**tokens, size=4, colour="grey", where="tokens_free", label="token of the run"),
             Points(**tokens, shape="x", size=8, colour="vermilion", where="tokens_cut", label="clipped token"),
             *extra,
@@ -182,6 +158,11 @@ def _panel(title: str, label: str, what: str, low: str, high: str, *extra: Rule,
     )
 
 
+AT_1: dict[str, Any] = {"axis": "y", "dash": "1 5", "width": 1}
+WIDTH_GRIPS = (
+    Rule("low_at_1", drag="eps_low", when="low_at_1", **AT_1),
+    Rule("high_at_1", drag="eps_high", when="high_at_1", **AT_1),
+)
 BOUNDS = Picture(
     title="How far is a token pushed, common or rare?",
     look="Drag the old probability from a rare token to a common one.",
@@ -191,21 +172,11 @@ BOUNDS = Picture(
     "it either way, right the limits on its ratio.",
     panels=(
         _panel(
-            "How far the gradient pushes a token",
-            "new probability",
-            "prob",
-            "low_prob",
-            "high_prob",
+            *("How far the gradient pushes a token", "new probability", "prob", "low_prob", "high_prob"),
             at="limits at {old_prob}",
         ),
         _panel(
-            "The same as limits on the ratio",
-            "ratio",
-            "ratio",
-            "lower",
-            "upper",
-            Rule("low_at_1", axis="y", dash="1 5", width=1, drag="eps_low", when="low_at_1"),
-            Rule("high_at_1", axis="y", dash="1 5", width=1, drag="eps_high", when="high_at_1"),
+            *("The same as limits on the ratio", "ratio", "ratio", "lower", "upper", *WIDTH_GRIPS),
             at="limits {low_at:r} and {high_at:r}",
         ),
     ),
@@ -232,8 +203,8 @@ BOUNDS = Picture(
 explore_bounds = explorer(
     "bounds",
     BOUNDS,
-    bounds,
-    algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, check=check_limits_tokens),
+    bounds_curve,
+    algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, why_not=why_no_limits),
     fixed={"run": token_data},
     free=True,
     named={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,14 +12,13 @@ from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO, Algorithm, PolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Area, Axis, Beside, Line, Panel, Picture, Rule, Runs, Say, Slider, Span, Text
 from rlviz.page.tracing import Curve
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.pieces.surrogate import DualClip, is_clipped
-from rlviz.types import Batch
+from rlviz.types import Batch, TokenObjective
 
 SIGNS = {"good": 1.0, "bad": -1.0}  # of the advantage
 AXES = {"good": (-0.3, 2.4), "bad": (-2.2, 1.4)}  # objectives that the axis covers at least
 PAST = 0.01  # of a limit, how far beyond it one asks whether it cuts
-LOOKS = (("green", "5 2 1 2"), ("ink", "1 2"), ("purple", "7 3"))  # colour and dash of algorithms beside the chosen one
 
 
 def has_a_ratio(algorithm: Algorithm) -> bool:
@@ -34,96 +34,102 @@ def is_per_token(algorithm: PolicyGradient) -> bool:
     return bool((ratio[~moves] == 1).all())
 
 
-def clip(algorithm: PolicyGradient, points: int = 400) -> Curve:
+def is_cut(part: TokenObjective) -> Tensor:
+    """Return the mask of tokens that the clip leaves without a gradient, as the clip fractions of training count them."""
+    return torch.stack(is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)).any(0)
+
+
+def beside_lines(x: str, *ys: str, width: float = 2.5, direct: bool = True) -> tuple[Line, ...]:
+    """Return lines of up to three algorithms beside the chosen one; the last of each is named."""
+    looks = (("green", "5 2 1 2"), ("ink", "1 2"), ("purple", "7 3"))
+    lines = []
+    for i, (colour, dash) in enumerate(looks, start=1):
+        for y in ys:
+            name: dict[str, Any] = {"label": f"{{b{i}_name}}", "direct": direct} if y == ys[-1] else {}
+            lines.append(Line(f"b{i}_{x}", f"b{i}_{y}", dash, width, colour=colour, when=f"b{i}_{x}", **name))
+    return tuple(lines)
+
+
+def clip_curve(algorithm: PolicyGradient, points: int = 400) -> Curve:
     """Return the curve: ratios of one token, each a response of its own, through the algorithm's objective.
 
-    push = ∂J/∂log π by autograd: what an update adds to the token's log π is in proportion to it. `cut` is what the clip
-    fractions of training count. Ratios lie half a step off the limits, on which rounding would decide the slope. good_end and
-    bad_end are where a token that moves as its advantage asks loses its gradient, in sight or not.
+    push = ∂J/∂log π by autograd: what an update adds to the token's log π is in proportion to it. Ratios lie half a step off the
+    limits, on which rounding would decide the slope. good_end and bad_end are the ratios at which a token that moves as its
+    advantage asks loses its gradient, in sight or not.
     """
     plain = algorithm.without_kl()
     dual = replace(plain, surrogate=DualClip(c=2.0))
     per_token = is_per_token(algorithm)
+
+    def objective(rule: PolicyGradient, old_prob: Tensor, ratios: Tensor, sign: float) -> tuple[Tensor, ...]:
+        """Return J, push, whether the gradient is cut, ratio and limits of tokens that moved by these factors."""
+        factor = ratios.reshape(-1, 1, 1)
+        old_logp, A = old_prob.log().expand(factor.shape), torch.full_like(factor, sign)
+        logp = (old_logp + factor.log()).detach().requires_grad_()
+        part = rule.objective(logp, Batch(old_logp, A, torch.ones_like(factor, dtype=torch.bool)))
+        rule.check_gradient(part.value)
+        (push,) = torch.autograd.grad(part.value.sum(), logp)
+        values = part.value, push, is_cut(part).double(), part.ratio, part.lower, part.upper
+        return tuple(value.detach().flatten() for value in values)
 
     def curve(old_prob: Tensor, dual_clip: Tensor, up_to: Tensor, **widths: Tensor) -> dict[str, Tensor]:
         reach = torch.maximum(up_to, 1.25 * dual_clip)
         steps = (torch.arange(points, dtype=torch.double) + 0.5) / points * reach
         rules = with_tensors(plain, widths), with_tensors(dual, {**widths, "c": dual_clip.clamp(min=1.001)})
         outputs = {"reach": reach, "certain": 1 / old_prob * (1.0 if per_token else torch.nan)}
-        beyond = _beyond(rules[0], old_prob)
+
+        # Two more ratios, just beyond the limits that stop a good and a bad token, in sight or not; 1 where there is none.
+        signs = torch.tensor(list(SIGNS.values()), dtype=torch.double).reshape(2, 1, 1)
+        old_logp = old_prob.log().expand(signs.shape)
+        lower, upper = rules[0].limits(old_logp, torch.ones_like(old_logp, dtype=torch.bool), signs)
+        beyond = torch.stack([upper[0, 0, 0] * (1 + PAST), lower[1, 0, 0] * (1 - PAST)])
+        beyond = torch.where(torch.isfinite(beyond) & (beyond > 0), beyond, 1.0)
+
         for side, sign in SIGNS.items():
             tried = torch.cat([steps, beyond])
-            without, with_dual = (_objective(rule, old_prob, tried, sign) for rule in rules)
-            both = [torch.where(dual_clip > 0, b, a) for a, b in zip(without, with_dual, strict=True)]
-            J, push, cut, ratio, lower, upper = (values[:points] for values in both)
-            low, high = _axis(side, ratio, J, push)
+            without, with_dual = (objective(rule, old_prob, tried, sign) for rule in rules)
+            values = [torch.where(dual_clip > 0, b, a) for a, b in zip(without, with_dual, strict=True)]
+            J, push, cut, ratio, lower, upper = (value[:points] for value in values)
+
+            # An end of the axis is doubled as often as J and push need it. Ratios below an eighth of the axis may leave the
+            # frame: the objective of a surrogate with log r has no end there.
+            drawn = torch.where(ratio >= ratio[-1] / 8, torch.stack([J, push]), 0.0).nan_to_num(0.0, 0.0, 0.0)
+            low, high = (
+                end * 2 ** (need / end).clamp(min=1.0).log2().ceil()
+                for end, need in zip(AXES[side], (drawn.amin(), drawn.amax()), strict=True)
+            )
             outputs |= {"ratio": ratio, "lower": lower[0].clamp(min=0.0), "upper": upper[0]}
             outputs |= {f"J_{side}": J, f"push_{side}": push, f"cut_{side}": cut}
             outputs |= {f"low_{side}": low, f"high_{side}": high}
-            outputs[f"{side}_end"] = _first_cut(sign, both[3], both[2], outputs["upper" if sign > 0 else "lower"])
+
+            # The first ratio without a gradient on the way that the advantage asks for: ∞, or 0, where there is none.
+            limit, (_, _, cut, ratio, *_) = outputs["upper" if sign > 0 else "lower"], values
+            outward = (cut > 0) & (sign * (ratio - 1) > 0)
+            end = sign * torch.where(outward, sign * ratio, torch.inf).amin()
+            near = (end - limit).abs() <= torch.maximum(1.5 * (ratio[1] - ratio[0]), 1.5 * PAST * limit)
+            outputs[f"{side}_end"] = torch.where(near, limit, end).clamp(min=0.0)
         stops = torch.isfinite(outputs["good_end"]) | (outputs["bad_end"] > 0)
         return outputs | {"stops": stops.double()}
 
     return curve
 
 
-def _beyond(rule: PolicyGradient, old_prob: Tensor) -> Tensor:
-    """Return ratios just beyond the limits that stop a good and a bad token, [2], in sight or not; 1 where there is none."""
-    signs = torch.tensor(list(SIGNS.values()), dtype=torch.double).reshape(2, 1, 1)
-    old_logp = old_prob.log().expand(signs.shape)
-    lower, upper = rule.limits(old_logp, torch.ones_like(old_logp, dtype=torch.bool), signs)
-    beyond = torch.stack([upper[0, 0, 0] * (1 + PAST), lower[1, 0, 0] * (1 - PAST)])
-    return torch.where(torch.isfinite(beyond) & (beyond > 0), beyond, 1.0)
-
-
-def _objective(rule: PolicyGradient, old_prob: Tensor, steps: Tensor, sign: float) -> tuple[Tensor, ...]:
-    """Return J, push, whether the gradient is cut, ratio and limits of tokens that moved by these factors."""
-    factor = steps.reshape(-1, 1, 1)
-    old_logp, A = old_prob.log().expand(factor.shape), torch.full_like(factor, sign)
-    logp = (old_logp + factor.log()).detach().requires_grad_()
-    part = rule.objective(logp, Batch(old_logp, A, torch.ones_like(factor, dtype=torch.bool)))
-    rule.check_gradient(part.value)
-    (push,) = torch.autograd.grad(part.value.sum(), logp)
-    cut = torch.stack(is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)).any(0).double()
-    return tuple(values.detach().flatten() for values in (part.value, push, cut, part.ratio, part.lower, part.upper))
-
-
-def _axis(side: str, ratio: Tensor, J: Tensor, push: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ends of the axis of J, doubled as often as J and push need it.
-
-    Ratios below an eighth of the axis may leave the frame: the objective of a surrogate with log r has no end there.
-    """
-    drawn = torch.where(ratio >= ratio[-1] / 8, torch.stack([J, push]), 0.0).nan_to_num(0.0, 0.0, 0.0)
-    low, high = (
-        end * 2 ** (need / end).clamp(min=1.0).log2().ceil()
-        for end, need in zip(AXES[side], (drawn.amin(), drawn.amax()), strict=True)
-    )
-    return low, high
-
-
-def _first_cut(sign: float, ratio: Tensor, cut: Tensor, limit: Tensor) -> Tensor:
-    """Return the ratio at which a token that moves as its advantage asks loses its gradient: ∞, or 0, where it never does."""
-    outward = (cut > 0) & (sign * (ratio - 1) > 0)
-    end = sign * torch.where(outward, sign * ratio, torch.inf).amin()
-    near = (end - limit).abs() <= torch.maximum(1.5 * (ratio[1] - ratio[0]), 1.5 * PAST * limit)
-    return torch.where(near, limit, end).clamp(min=0.0)
-
-
 def texts(algorithm: PolicyGradient) -> dict[str, str]:
-    """Return what the algorithm fixes of the words: whose ratio it is."""
+    """Return the label of the axis: the ratio of a token, or of a response."""
     return {"axis": "ratio: new / old probability" if is_per_token(algorithm) else "ratio of the whole response"}
 
 
-def _panel(side: str) -> Panel:
-    good = side == "good"
-    # Each panel labels the limit that stops its token, and only there it can be dragged.
-    limits = (
-        (Rule("lower"), Rule("upper", drag="eps_high", label="{upper:r}", direct=True))
-        if good
-        else (Rule("lower", drag="eps_low", label="{lower:r}", direct=True), Rule("upper"))
-    )
+def _panel(side: str, title: str, *limits: Rule) -> Panel:
+    is_good = side == "good"
+    certain: dict[str, Any] = {
+        "dash": "6 2 1 2",
+        "width": 1.5,
+        "colour": "ink",
+        "when": "certain",
+        "label": "probability 1",
+    }
     return Panel(
-        "A = +1: better than expected" if good else "A = −1: worse than expected",
+        title,
         Axis("{axis}", 0, "reach"),
         Axis("objective J, push ∂J/∂log π", f"low_{side}", f"high_{side}"),
         (
@@ -133,41 +139,28 @@ def _panel(side: str) -> Panel:
             *limits,
             Area("ratio", 0, f"push_{side}", colour="vermilion", label="push on log π"),
             Line("ratio", f"push_{side}", "6 4", 1.5, colour="vermilion"),
-            *(
-                Line(
-                    f"b{i}_ratio",
-                    f"b{i}_J_{side}",
-                    dash,
-                    colour=colour,
-                    when=f"b{i}_ratio",
-                    label=f"{{b{i}_name}}",
-                    direct=True,
-                )
-                for i, (colour, dash) in enumerate(LOOKS, start=1)
-            ),
+            *beside_lines("ratio", f"J_{side}"),
             Line("ratio", f"J_{side}", width=4, label="objective J"),
             Span("certain", "reach", fill="veil", when="certain"),
-            Rule(
-                "certain",
-                dash="6 2 1 2",
-                width=1.5,
-                colour="ink",
-                when="certain",
-                drag="old_prob" if good else "",
-                label="probability 1",
-            ),
-            Text("wrong way", corner="nw" if good else "ne", colour="grey"),
+            Rule("certain", drag="old_prob" if is_good else "", **certain),
+            Text("wrong way", corner="nw" if is_good else "ne", colour="grey"),
         ),
     )
 
 
+# Each panel labels the limit that stops its token, and only there it can be dragged.
+GOOD = (Rule("lower"), Rule("upper", drag="eps_high", label="{upper:r}", direct=True))
+BAD = (Rule("lower", drag="eps_low", label="{lower:r}", direct=True), Rule("upper"))
 CLIP = Picture(
     title="When does clipping stop a token?",
     look="Drag a limit: where the orange area is gone, the token gets no gradient.",
     notice="A good token is stopped above the upper limit, a bad one below the lower. Choose DCPO and make the token rare: "
     "its limits move apart.",
     alt="Two graphs of the objective and its push on log π against the ratio, left A = +1, right A = −1.",
-    panels=(_panel("good"), _panel("bad")),
+    panels=(
+        _panel("good", "A = +1: better than expected", *GOOD),
+        _panel("bad", "A = −1: worse than expected", *BAD),
+    ),
     controls={
         "old_prob": Slider(0.01, 1.0, 0.01, 0.6, "old probability", plays=True),
         "beside": Beside(3),
@@ -183,7 +176,7 @@ CLIP = Picture(
 explore_clip = explorer(
     "clip",
     CLIP,
-    clip,
+    clip_curve,
     algorithms=Algorithms(has_a_ratio, GRPO, WIDTHS),
     texts=texts,
     named={

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlviz.algorithms import RLOO
 from rlviz.page.picture import Area, Axis, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
-from rlviz.pictures.idea import explorer
+from rlviz.pictures.spec import explorer
 from rlviz.pictures.table import picture_rule
 from rlviz.tabular import TableRollout, TableRule, Update, table_step
 
@@ -20,7 +20,7 @@ WITHOUT = replace(WITH, advantage=lambda rewards: rewards)
 ARMS = {"with": WITH, "without": WITHOUT}
 
 
-def coin() -> Curve:
+def coin_curve() -> Curve:
     """Return the curve: 64 runs of 60 steps on a policy of two actions, from logits of 0, under two rules.
 
     A step flips the policy's coin, earns `shift` + 1 or `shift` each time, and goes `lr` · (estimate of ∇J) up, with ∇J = the
@@ -172,7 +172,7 @@ COIN = Picture(
 explore_coin = explorer(
     "coin",
     COIN,
-    coin,
+    coin_curve,
     free=True,
     example={"flips": 7},
     named={

@@ -20,8 +20,8 @@ from rlviz.algorithms import (
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
-from rlviz.pictures.idea import OFFERED, Algorithms, explorer
 from rlviz.pictures.pair_loss import PairLoss, learns_from_a_pair, numbers_of_a_pair_loss, pair_loss
+from rlviz.pictures.spec import OFFERED, Algorithms, explorer
 
 STEPS, POINTS = 40, 201
 FADED = 0.05  # of the pull at margin 0: the margins drawn reach to where no more than this is left
@@ -29,7 +29,7 @@ ROUND_MARGINS = tuple(step * 10.0**power for power in range(-3, 3) for step in (
 HIGHEST_PULL = 8.8  # a loss that pulls harder yet, as one without limits may, leaves the frame
 
 
-def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
+def dpo_curve(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
     """Return the curve: how hard a loss pulls against the margin of a pair, and a run of 40 steps of gradient descent on it.
 
     The margin m is log π/π_ref of the chosen response minus that of the rejected, in nats; half of it is the chosen one's, half
@@ -50,17 +50,26 @@ def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
         start = torch.stack([chosen_prob, rejected_prob, 1 - chosen_prob - rejected_prob]).log()
         ref = start[:2]
         losses = [pair_loss(with_tensors(rule, beta), ref) for rule in (bare, DPO, DPO_LINEAR)]
-        reach = _reach(losses, ref)
+        reach = margins_in_sight(losses, ref)
         margin = reach * (torch.arange(POINTS, dtype=torch.double) / (POINTS // 2) - 1)
-        pulls = torch.stack([_pulls(loss, ref, margin) for loss in losses])
+        pulls = torch.stack([pull_at(loss, ref, margin) for loss in losses])
         slopes = pulls[:, POINTS // 2]
         pulls = pulls / torch.where(slopes != 0, slopes, 1.0).unsqueeze(1)
 
-        # with nothing shared a step moves both logits, and with them the margin, by 2 · lr · slope
+        # The run. With nothing shared a step moves both logits, and with them the margin, by 2 · lr · slope.
         lr = torch.where(slopes[0] != 0, pace / (2 * slopes[0].abs()), 0.0)
-        run = _run(losses[0], start, shared, lr)
+        none, one = torch.zeros_like(shared), torch.ones_like(shared)
+        features = torch.stack([1 - shared, shared, none, one, none, none]).reshape(3, 2)
+
+        def descent_step(theta: Tensor) -> tuple[Tensor, Tensor]:
+            theta = theta.detach().requires_grad_()
+            logp = torch.log_softmax(start + features @ theta, 0)
+            (gradient,) = torch.autograd.grad(losses[0](logp[:1], logp[1:2]).sum(), theta)
+            return theta - lr * gradient, logp.detach()
+
+        run = repeated(descent_step, torch.zeros(2, dtype=torch.double), STEPS + 1)  # log π, [S + 1, 3]
         number, now = torch.arange(STEPS + 1, dtype=torch.double), run[step.long().reshape(1)][0]
-        lowest = _doubled(3.0, -run.amin())
+        lowest = doubled(3.0, -run.amin())
         outputs = {
             "margin": margin,
             "left": -reach,
@@ -68,9 +77,9 @@ def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
             "pull": pulls[0],
             "sigmoid_pull": pulls[1],
             "linear_pull": pulls[2],
-            "pull_low": -_doubled(0.15, -pulls.amin()).clamp(max=HIGHEST_PULL),
-            "pull_high": _doubled(2.2, pulls.amax()).clamp(max=HIGHEST_PULL),
-            "half": _crossing(margin, pulls[0], 0.5),
+            "pull_low": -doubled(0.15, -pulls.amin()).clamp(max=HIGHEST_PULL),
+            "pull_high": doubled(2.2, pulls.amax()).clamp(max=HIGHEST_PULL),
+            "half": crossing(margin, pulls[0], 0.5),
             "margin_now": now[0] - run[0, 0] - (now[1] - run[0, 1]),
             "number": number,
             "lowest": -lowest,
@@ -88,65 +97,49 @@ def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
     return curve
 
 
-def _pulls(loss: PairLoss, ref: Tensor, margin: Tensor) -> Tensor:
+def pull_at(loss: PairLoss, ref: Tensor, margin: Tensor) -> Tensor:
+    """Return −∂loss/∂m at each margin m, half of which lies on the chosen response and half on the rejected one."""
     moved = margin.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(loss(ref[0] + moved / 2, ref[1] - moved / 2).sum(), moved)
     return -gradient
 
 
-def _reach(losses: list[PairLoss], ref: Tensor) -> Tensor:
-    """Return a round margin by which the first loss that ever does has let go of a pair or pulls it back, at most 500 nats."""
+def margins_in_sight(losses: list[PairLoss], ref: Tensor) -> Tensor:
+    """Return a round margin by which the first loss that ever does lets go of a pair or pulls it back, at most 500 nats."""
     rounds = torch.tensor([0.0, *ROUND_MARGINS], dtype=torch.double)
     reach = rounds[-1]
     for loss in reversed(losses):
-        pull = _pulls(loss, ref, rounds)
+        pull = pull_at(loss, ref, rounds)
         is_faded = pull[1:] <= FADED * pull[0]
-        first = _first(is_faded).clamp(max=len(ROUND_MARGINS) - 1) + 1
+        first = first_true(is_faded).clamp(max=len(ROUND_MARGINS) - 1) + 1
         pulls_back = (pull[first] >= 0) & (pull[-1] < 0)  # that is drawn, too
         reach = torch.where(is_faded.any(), rounds[first + pulls_back.long()], reach)
     return reach
 
 
-def _first(true: Tensor) -> Tensor:
-    """Return the place of the first that is true, or how many there are."""
-    return (true.long().cumsum(0) == 0).sum()
-
-
-def _crossing(x: Tensor, y: Tensor, level: float) -> Tensor:
-    """Return where y, between the grid's points, first falls to the level at an x above 0; NaN where it does not."""
-    at = _first((x >= 0) & (y <= level))
-    place = at.clamp(1, len(x) - 1)
-    before, after = y[place - 1], y[place]
+def crossing(x: Tensor, y: Tensor, level: float) -> Tensor:
+    """Return the first x ≥ 0 at which y falls to the level, by a straight line between grid points; NaN where it does not."""
+    first = first_true((x >= 0) & (y <= level))
+    i = first.clamp(1, len(x) - 1)
+    before, after = y[i - 1], y[i]
     share = (before - level) / torch.where(before != after, before - after, 1.0)
-    return torch.where(at < len(x), x[place - 1] + share * (x[place] - x[place - 1]), math.nan)
+    return torch.where(first < len(x), x[i - 1] + share * (x[i] - x[i - 1]), math.nan)
 
 
-def _doubled(usual: Tensor | float, furthest: Tensor) -> Tensor:
+def first_true(flags: Tensor) -> Tensor:
+    """Return the index of the first flag that is true, or how many flags there are."""
+    return (flags.long().cumsum(0) == 0).sum()
+
+
+def doubled(usual: float, furthest: Tensor) -> Tensor:
     """Return the usual limit of an axis, doubled until it is as far out as `furthest`."""
     return usual * 2 ** (furthest / usual).clamp(min=1.0).log2().ceil()
 
 
-def _run(loss: PairLoss, start: Tensor, shared: Tensor, lr: Tensor) -> Tensor:
-    """Return the log-probabilities of chosen, rejected and all others, [S + 1, 3]; the run begins at `start`."""
-    none, one = torch.zeros_like(shared), torch.ones_like(shared)
-    features = torch.stack([1 - shared, shared, none, one, none, none]).reshape(3, 2)
-
-    def step(theta: Tensor) -> tuple[Tensor, Tensor]:
-        theta = theta.detach().requires_grad_()
-        logp = torch.log_softmax(start + features @ theta, 0)
-        (gradient,) = torch.autograd.grad(loss(logp[:1], logp[1:2]).sum(), theta)
-        return theta - lr * gradient, logp.detach()
-
-    return repeated(step, torch.zeros(2, dtype=torch.double), STEPS + 1)
-
-
 def texts(algorithm: Algorithm) -> dict[str, str]:
     """Return flags: which of DPO's two losses the algorithm is, so that no line is there twice, and whether it has a β."""
-    flags = {
-        "is_sigmoid": algorithm == DPO,
-        "is_linear": algorithm == DPO_LINEAR,
-        "has_beta": "beta" in numbers_of_a_pair_loss(algorithm),
-    }
+    has_beta = "beta" in numbers_of_a_pair_loss(algorithm)
+    flags = {"is_sigmoid": algorithm == DPO, "is_linear": algorithm == DPO_LINEAR, "has_beta": has_beta}
     return {name: "yes" for name, flag in flags.items() if flag}
 
 
@@ -158,9 +151,9 @@ def _response(name: str, colour: str, dash: str, label: str) -> tuple[Line, Poin
     )
 
 
-_FROM_TO = (
-    "from probability {chosen_prob:.2g} to {chosen_prob_now:.2g} by step {step:d} of {name}, the rejected one from "
-    "{rejected_prob:.2g} to {rejected_prob_now:.2g}; their margin is {margin_now:.3g} nats."
+_REJECTED = (
+    "by step {step:d} of {name}, the rejected one from {rejected_prob:.2g} to {rejected_prob_now:.2g}; their margin is "
+    "{margin_now:.3g} nats."
 )
 DPO_PICTURE = Picture(
     title="Does training on a pair make the chosen response likelier?",
@@ -206,15 +199,19 @@ DPO_PICTURE = Picture(
         "pace": Slider(0.1, 3.0, 0.1, 1.5, "first step, nats"),
     },
     conclusion=(
-        Say(f"No: the chosen response falls {_FROM_TO}", "chosen_falls"),
-        Say(f"The chosen response goes {_FROM_TO}"),
+        # Three digits: a fall of 1 % is to be seen.
+        Say(
+            f"No: the chosen response falls from probability {{chosen_prob:.3g}} to {{chosen_prob_now:.3g}} {_REJECTED}",
+            "chosen_falls",
+        ),
+        Say(f"The chosen response goes from probability {{chosen_prob:.2g}} to {{chosen_prob_now:.2g}} {_REJECTED}"),
     ),
 )
 
 explore_dpo = explorer(
     "dpo",
     DPO_PICTURE,
-    dpo,
+    dpo_curve,
     algorithms=Algorithms(
         learns_from_a_pair,
         DPO,

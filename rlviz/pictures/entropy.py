@@ -34,7 +34,7 @@ from rlviz.page.picture import (
 )
 from rlviz.page.tracing import iterated, repeated
 from rlviz.pictures.groups import LARGEST_GROUP
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.pictures.table import at_levels, has_groups, pack_history, picture_rule, unpack_history
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import KLInLoss
@@ -52,7 +52,7 @@ from rlviz.tabular import (
 from rlviz.types import Batch, TokenObjective
 
 STEPS, REPLICAS = 60, 16
-LEVELS = tuple(round(0.05 * place, 2) for place in range(1, 20))
+LEVELS = tuple(round(0.05 * i, 2) for i in range(1, 20))
 REWARDS = {  # what there is to learn: the task, groups sampled in a step, and the actions that are (mostly) right
     "3 good of 20": (good_actions(3, 20), 1, (0, 1, 2)),
     "2 positions, both good": (good_actions(3, 10, positions=2), 1, (0, 1, 2)),
@@ -151,7 +151,7 @@ def learning_curves(logits: Tensor, success: Tensor, step: Tensor) -> dict[str, 
 
 
 def data(algorithm: GroupPolicyGradient, reward: str) -> dict[str, Any]:
-    """Return what a reward gives: the table before training, which actions are right, and the recipes of chance."""
+    """Return the data of a reward: the table before training, the actions that are right, and the recipes of chance."""
     task, groups, good = REWARDS[reward]
     actions = len(task.success)
     start = torch.zeros(1, actions, dtype=torch.double)
@@ -165,7 +165,7 @@ def data(algorithm: GroupPolicyGradient, reward: str) -> dict[str, Any]:
         "luck": Draws("uniform", (STEPS, REPLICAS, groups, "group_size"), 2, LARGEST_GROUP),
         "actions": list(range(1, actions + 1)),
         "is_good": is_good,
-        "is_other": [1 - one for one in is_good],
+        "is_other": [1 - flag for flag in is_good],
         "has_good": float(any(good)),
         "last_action": actions + 0.7,
         "most": 1.05 * math.log(actions),
@@ -181,18 +181,18 @@ EXAMPLE = {  # sizes that are independent, and none of them 1
 }
 
 
-def lines_of(name: str) -> tuple[Mark, ...]:
+def curve_marks(name: str) -> tuple[Mark, ...]:
     """Return a line with the middle 80 % of replicas, of the chosen algorithm and of the one beside it, and the step."""
     return (
         Area("steps", f"{name}_low", f"{name}_high", label="middle 80 % of replicas"),
         Area("steps", f"b1_{name}_low", f"b1_{name}_high", colour="vermilion", when="b1_name"),
         Rule("step", drag="step", colour="ink"),
-        _beside("steps", f"b1_{name}"),
+        _line_beside("steps", f"b1_{name}"),
         Line("steps", name, width=3, label="{name}", direct=True),
     )
 
 
-def _beside(x: str, y: str, marker: str = "") -> Line:
+def _line_beside(x: str, y: str, marker: str = "") -> Line:
     return Line(x, y, "5 3", marker=marker, colour="vermilion", when="b1_name", label="{b1_name}", direct=True)
 
 
@@ -207,15 +207,15 @@ ENTROPY = Picture(
     alt="Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy against "
     "accuracy, and the actions' probabilities at one step.",
     panels=(
-        Panel("Entropy of the policy", _STEP, _ENTROPY, lines_of("entropy")),
-        Panel("What is learned", _STEP, Axis("accuracy", 0, 1.02), lines_of("accuracy")),
+        Panel("Entropy of the policy", _STEP, _ENTROPY, curve_marks("entropy")),
+        Panel("What is learned", _STEP, Axis("accuracy", 0, 1.02), curve_marks("accuracy")),
         Panel(
             "Entropy at equal accuracy",
             Axis("accuracy", 0, 1),
             _ENTROPY,
             (
                 Text("a reward of chance: no accuracy to reach", corner="nw", when="reward=random"),
-                _beside("levels", "b1_at_level", "s"),
+                _line_beside("levels", "b1_at_level", "s"),
                 Line("levels", "at_level", width=3, marker="o", label="{name}", direct=True),
             ),
         ),

@@ -13,8 +13,8 @@ from rlviz.algorithms import GRPO, PPO, ActorCritic, Algorithm, PolicyGradient, 
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
-from rlviz.pictures.groups import learns_from_a_group, without_kl
-from rlviz.pictures.idea import Algorithms, explorer
+from rlviz.pictures.groups import learns_from_a_group
+from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.gae import GAE
 
 MOST_TOKENS = 24
@@ -36,12 +36,12 @@ def gae_piece(algorithm: Algorithm) -> GAE | None:
     return piece if isinstance(piece, GAE) else None
 
 
-def gae(algorithm: PolicyGradient) -> Curve:
+def gae_curve(algorithm: PolicyGradient) -> Curve:
     """Return the curve: the credit of each token of an answer, and bias and noise of such credit against λ.
 
     The answer is a random walk: each token moves it by a draw from N(0, 1), and it is right when it ends above 0, so after t
-    tokens the chance is Φ(place / √(T − t)), exactly. The critic says that chance, discounted, plus offset, plus wiggle times a
-    fixed draw, of mean 0 and std 1, for each token. Advantages are not whitened, and rewards carry no KL. An algorithm without
+    tokens at x the chance is Φ(x / √(T − t)), exactly. The critic says that chance, discounted, plus offset, plus wiggle times
+    a fixed draw, of mean 0 and std 1, for each token. Advantages are not whitened, and rewards carry no KL. An algorithm without
     a critic compares with a group of 8, the other 7 right as often as start says, and gives one number to all tokens.
 
     Bias is that of A + V, what the critic's state is worth after the token: V itself is a baseline, which moves all choices at
@@ -52,7 +52,7 @@ def gae(algorithm: PolicyGradient) -> Curve:
     There are always 24 tokens, of which those that the answer lacks are masked: NaN in what is drawn.
     """
     piece, has_critic = gae_piece(algorithm), isinstance(algorithm, ActorCritic)
-    judge: Any = algorithm if has_critic else without_kl(algorithm)
+    judge: Any = algorithm if has_critic else algorithm.without_kl()
     if piece is not None:
         judge = replace(judge, advantage=replace(piece, whiten=False))
     plain = replace(PPO, advantage=GAE(gamma=1.0, whiten=False))
@@ -67,14 +67,14 @@ def gae(algorithm: PolicyGradient) -> Curve:
         wiggles: Tensor,
         **discounting: Tensor,
     ) -> dict[str, Tensor]:
-        place = torch.arange(MOST_TOKENS, dtype=torch.double)
-        mask, is_last = place < tokens, place == tokens - 1
-        left = (tokens - place).clamp(min=1.0)  # tokens still to come, this one too
+        position = torch.arange(MOST_TOKENS, dtype=torch.double)
+        mask, is_last = position < tokens, position == tokens - 1
+        left = (tokens - position).clamp(min=1.0)  # tokens still to come, this one too
         gamma = discounting.get("gamma", torch.ones_like(tokens))
         discounts = gamma ** (left - 1)
         beginning = torch.special.ndtri(start) * tokens.sqrt()
 
-        # the drawn answer: its walk is bent so that it ends clearly right or wrong
+        # The drawn answer: its walk is bent so that it ends clearly right or wrong.
         right = 1 - answer
         steps = torch.where(mask, luck, 0.0)
         before = steps.cumsum(-1) - steps
@@ -84,6 +84,7 @@ def gae(algorithm: PolicyGradient) -> Curve:
         value = discounts * torch.special.ndtr(walk / left.sqrt())
         errors = offset + wiggle * (wiggles - 0.5) * 12**0.5  # of mean 0 and std 1
         critic = value + errors
+        # Its credit.
         if has_critic:
             terms = (torch.where(is_last, right, 0.0), critic, mask)
             A = with_tensors(judge, discounting).advantages(*(term.view(1, 1, -1) for term in terms))[0].flatten()
@@ -92,34 +93,34 @@ def gae(algorithm: PolicyGradient) -> Curve:
             group = torch.cat([right.reshape(1), others]).unsqueeze(0)
             A = judge.advantages(group, mask.expand(1, GROUP, MOST_TOKENS))[0][0, 0].double()
 
-        # 400 answers by chance, whose true values are known
+        # 400 answers by chance, whose true values are known.
         chance = torch.special.ndtr((beginning + before) / left.sqrt())
         is_right = (beginning + steps.sum(-1) > 0).double().unsqueeze(-1)
         after = torch.where(is_last, is_right, torch.cat([chance[:, 1:], chance[:, :1]], 1))
         lost = torch.where(mask, (discounts - 1) * after, 0.0)  # what γ leaves out of the chance
-        # one row each: the drawn answer, the critic's errors alone, and the 400 answers
+        # One row each: the drawn answer, the critic's errors alone, and the 400 answers.
         earned = torch.cat([right.reshape(1, 1), torch.zeros_like(right).reshape(1, 1), is_right])
         rewards = torch.where(is_last, earned, 0.0)
         values = torch.cat([torch.stack([critic, errors]), discounts * chance])
 
-        def against(lams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def measure_at(lams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             """Return at each λ the critic's credit of the drawn answer [L, T], and bias and noise over all answers [L]."""
             shape = (len(lams), *values.shape)
             rule = with_tensors(plain, {"gamma": gamma, "lam": lams.unsqueeze(-1)}).advantage  # a λ for each prompt
             returns = rule(rewards.expand(shape), values.expand(shape), mask.expand(shape))[1]
             bias, missed = returns[:, 1], returns[:, 2:] - discounts * after
             noise = torch.where(mask, missed, 0.0).square().sum((1, 2)) / (ANSWERS * tokens)
-            off = bias.square() + 2 * bias * lost.mean(0) + lost.square().mean(0)  # the mean of (bias + lost)²
-            off = torch.where(mask, off, 0.0).sum(-1).clamp(min=0.0) / tokens
-            return returns[:, 0] - critic, off.sqrt(), noise.sqrt()
+            square = bias.square() + 2 * bias * lost.mean(0) + lost.square().mean(0)  # the mean of (bias + lost)²
+            square = torch.where(mask, square, 0.0).sum(-1).clamp(min=0.0) / tokens
+            return returns[:, 0] - critic, square.sqrt(), noise.sqrt()
 
-        credits, bias, noise = against(torch.tensor(LAMBDAS, dtype=torch.double))
-        both = (bias.square() + noise.square()).sqrt()
-        top = 1.0 - 0.5 * (both.amax() < 0.5).double()
+        credits, bias, noise = measure_at(torch.tensor(LAMBDAS, dtype=torch.double))
+        total = (bias.square() + noise.square()).sqrt()
+        top = 1.0 - 0.5 * (total.amax() < 0.5).double()
         highest = torch.full_like(tokens, 1.35 if has_critic else 2.7)  # standardised advantages are larger
         lines = {"value": value, "critic": critic, "credits": A, "one_step": credits[0], "monte_carlo": credits[-1]}
         outputs = {
-            "token": place + 1,
+            "token": position + 1,
             "end": tokens + 0.5,
             **{name: torch.where(mask, line, math.nan) for name, line in lines.items()},
             "lowest": -highest,
@@ -129,12 +130,12 @@ def gae(algorithm: PolicyGradient) -> Curve:
             "lams": torch.tensor(LAMBDAS, dtype=torch.double),
             "bias": bias,
             "noise": noise,
-            "both": both,
+            "both": total,
             "top": top,
             "bottom": -0.12 * top,  # below 0 a handle lies over no dot
         }
         if "lam" in discounting:
-            _, bias_at, noise_at = against(discounting["lam"].reshape(1))
+            _, bias_at, noise_at = measure_at(discounting["lam"].reshape(1))
             outputs |= {"bias_at": bias_at[0], "noise_at": noise_at[0]}
         return outputs
 
@@ -206,7 +207,7 @@ GAE_PICTURE = Picture(
 explore_gae = explorer(
     "gae",
     GAE_PICTURE,
-    gae,
+    gae_curve,
     algorithms=Algorithms(
         judges_outcomes,
         PPO,

@@ -18,31 +18,19 @@ FROM_REWARDS = {"mask", "history"}  # what an advantage may ask for that rewards
 
 def learns_from_a_group(algorithm: Algorithm, *inputs: str) -> bool:
     """Return whether the algorithm's advantages need no more than rewards, those of earlier visits, and these inputs."""
-    return isinstance(algorithm, GroupPolicyGradient) and not _missing(algorithm, inputs)
+    return isinstance(algorithm, GroupPolicyGradient) and not _missing_inputs(algorithm, inputs)
 
 
-def check_learns_from_a_group(algorithm: Algorithm, *inputs: str) -> None:
-    """Raise ValueError that says what keeps `learns_from_a_group` from holding."""
+def why_no_group(algorithm: Algorithm) -> str:
+    """Return the reason why rewards of a group are not enough for the algorithm; "" where they are."""
     if not isinstance(algorithm, GroupPolicyGradient):
-        raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
-    if missing := _missing(algorithm, inputs):
-        needs = " and ".join(missing)
-        raise ValueError(f"algorithm: {algorithm.name}'s advantage needs {needs}, which a picture of rewards has not")
+        return f"{algorithm.name} does not learn from groups of responses"
+    needs = " and ".join(_missing_inputs(algorithm, ()))
+    return f"{algorithm.name}'s advantage needs {needs}, which a picture of rewards has not" if needs else ""
 
 
-def _missing(algorithm: GroupPolicyGradient, inputs: Sequence[str]) -> list[str]:
+def _missing_inputs(algorithm: GroupPolicyGradient, inputs: Sequence[str]) -> list[str]:
     return sorted(set(algorithm.can.asks["advantage"]) - {*FROM_REWARDS, *inputs})
-
-
-def without_kl(algorithm: Algorithm, *inputs: str) -> GroupPolicyGradient:
-    """Return the algorithm without its KL term, which no picture of groups needs. Raises as `check_learns_from_a_group`."""
-    check_learns_from_a_group(algorithm, *inputs)
-    return algorithm.without_kl()  # type: ignore[return-value, union-attr]
-
-
-def remembers(algorithm: GroupPolicyGradient) -> bool:
-    """Return whether the advantage asks for the rewards of earlier visits."""
-    return algorithm.asks_for("advantage", "history")
 
 
 def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, history: PromptHistory | None = None) -> Tensor:
@@ -54,43 +42,37 @@ def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, history: P
     return algorithm.advantages(rewards, mask, history=history)[0].squeeze(-1)
 
 
-def memory(algorithm: GroupPolicyGradient) -> Callable[[Tensor, Tensor], PromptHistory | None]:
+def history_function(algorithm: GroupPolicyGradient) -> Callable[[Tensor, Tensor], PromptHistory | None]:
     """Return a function of earlier rewards [P, V, G], the latest visit first, and visits → the history of these prompts.
 
     visits: how many count, the present one among them; V is one less, or 1 where none counts. The history is None where none is
-    asked for. DCPO's memory makes no difference between V visits of G rewards and a long one of all, so a page needs no loop. A
-    rule of one's own that does is told of each visit by itself; how many there are, only the kernel can read.
+    asked for. DCPO's history is additive: V visits of G rewards leave what one visit of V · G leaves, so a page needs no loop. A
+    rule of one's own that is not is given each visit by itself; how many there are, only the kernel can read.
     """
-    if not remembers(algorithm):
+    if not algorithm.asks_for("advantage", "history"):
         return lambda earlier, visits: None
-    pooled = _pools(algorithm)
+
+    def after_visits(earlier: Sequence[Tensor]) -> Any:
+        """Return the history after visits that earned these rewards [P, G], the first one first."""
+        history = None
+        for rewards in earlier:
+            history = algorithm.advantages(rewards, torch.ones(*rewards.shape, 1, dtype=torch.bool), history=history)[1]
+        return history
+
+    two = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 0.5]], dtype=torch.double)
+    apart, joined = after_visits(list(two.unsqueeze(1))), after_visits([two.reshape(1, -1)])
+    joined = replace(joined, visits=2 * joined.visits)
+    is_additive = all(torch.allclose(value, getattr(joined, name)) for name, value in vars(apart).items())
 
     def history(earlier: Tensor, visits: Tensor) -> PromptHistory | None:
-        if not pooled:
-            return _after_each(algorithm, [earlier[:, visit] for visit in reversed(range(int(visits) - 1))])
-        long = _after_each(algorithm, [earlier.flatten(1)])
-        long = replace(long, visits=(long.visits * (visits - 1)).long())
+        if not is_additive:
+            return after_visits([earlier[:, visit] for visit in reversed(range(int(visits) - 1))])
+        joined = after_visits([earlier.flatten(1)])
+        joined = replace(joined, visits=(joined.visits * (visits - 1)).long())
         never = PromptHistory.empty(earlier.shape[0])
-        return PromptHistory(
-            **{name: torch.where(visits > 1, v, getattr(never, name)) for name, v in vars(long).items()}
-        )
+        columns = {name: torch.where(visits > 1, value, getattr(never, name)) for name, value in vars(joined).items()}
+        return PromptHistory(**columns)
 
-    return history
-
-
-def _pools(algorithm: GroupPolicyGradient) -> bool:
-    """Return whether two visits are remembered as one with the rewards of both is, but for their number."""
-    visits = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 0.5]], dtype=torch.double)
-    apart, long = _after_each(algorithm, list(visits.unsqueeze(1))), _after_each(algorithm, [visits.reshape(1, -1)])
-    long = replace(long, visits=2 * long.visits)
-    return all(torch.allclose(value, getattr(long, name)) for name, value in vars(apart).items())
-
-
-def _after_each(algorithm: GroupPolicyGradient, earlier: Sequence[Tensor]) -> Any:
-    """Return the history after visits that earned these rewards [P, G], the first one first; None after none."""
-    history = None
-    for rewards in earlier:
-        history = algorithm.advantages(rewards, torch.ones(*rewards.shape, 1, dtype=torch.bool), history=history)[1]
     return history
 
 

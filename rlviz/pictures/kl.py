@@ -10,19 +10,19 @@ from rlviz.algorithms import GRPO, PPO, UNBIASED_KL, PolicyGradient
 from rlviz.page.picture import Axis, Choice, Line, Mark, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.idea import Algorithms, explorer
 from rlviz.pictures.kl_estimates import (
     DISTANCES,
     ESTIMATORS,
     MEASURES,
     NEITHER,
     NOWHERE,
-    estimates_of,
-    logits,
-    place_of_estimator,
-    pull_of,
+    estimator_index,
+    measure_function,
+    policy_logits,
+    pull_direction,
 )
 from rlviz.pictures.kl_fits import FITTED, FORWARD, PANELS, REVERSE, fits
+from rlviz.pictures.spec import Algorithms, explorer
 
 SHOWS = {"forward and reverse fit": "fits", "estimators: value": "value", "estimators: gradient": "gradient"}
 VALUES, GRADIENTS = "show=estimators: value", "show=estimators: gradient"
@@ -44,7 +44,7 @@ LOOKS = (
 DRAWN = (2, 0, 1, 4, 3)
 
 
-def kl(algorithm: PolicyGradient) -> Curve:
+def kl_curve(algorithm: PolicyGradient) -> Curve:
     """Return the curve: two fits, and each estimator against the exact KL at growing distance and at the one picked out.
 
     kl: the exact KL, nats. value0 …: mean of an estimate / exact KL. value_noise0 …: std of one token's estimate / exact KL.
@@ -52,28 +52,28 @@ def kl(algorithm: PolicyGradient) -> Curve:
     ‖∇KL‖. With _at: at the distance picked out. All by enumeration of 20 tokens, nothing is sampled. An algorithm without a KL
     term shows the estimators in a plain loss.
     """
-    return _curve(algorithm if algorithm.kl is not None else GRPO)
+    return _curve_of_term(algorithm if algorithm.kl is not None else GRPO)
 
 
 @cache
-def _curve(algorithm: PolicyGradient) -> Curve:
-    estimates = estimates_of(algorithm)
+def _curve_of_term(algorithm: PolicyGradient) -> Curve:
+    measure = measure_function(algorithm)
 
     def curve(apart: Tensor, weight: Tensor, distance: Tensor, logits: Tensor) -> dict[str, Tensor]:
-        grid, here = (estimates(at, logits) for at in (DISTANCES, distance.reshape(1)))  # the page computes grid once
+        grid, here = (measure(at, logits) for at in (DISTANCES, distance.reshape(1)))  # the page computes grid once
         outputs = {**fits(apart, weight), "kl": grid["kl"], "kl_at": here["kl"][0]}
-        for measure in MEASURES:
-            outputs |= {f"{measure}{i}": row for i, row in enumerate(grid[measure])}
-            outputs |= {f"{measure}{i}_at": row[0] for i, row in enumerate(here[measure])}
+        for name in MEASURES:
+            outputs |= {f"{name}{i}": row for i, row in enumerate(grid[name])}
+            outputs |= {f"{name}{i}_at": row[0] for i, row in enumerate(here[name])}
         return outputs
 
     return curve
 
 
 def texts(algorithm: PolicyGradient) -> dict[str, str]:
-    """Return which way the algorithm's KL term pulls, and flags: at which fit, and which estimator it is."""
-    place, pull = place_of_estimator(algorithm), pull_of(algorithm)
-    return {"pull": PULLS[pull].replace("{name}", algorithm.name), f"pulls_{pull}": "yes", f"is_{place}": "yes"}
+    """Return the sentence on the direction in which the KL term pulls, and flags of that fit and of its estimator."""
+    index, pull = estimator_index(algorithm), pull_direction(algorithm)
+    return {"pull": PULLS[pull].replace("{name}", algorithm.name), f"pulls_{pull}": "yes", f"is_{index}": "yes"}
 
 
 def _panel(measure: str, title: str, y: Axis, exactly: float | None, when: str) -> Panel:
@@ -94,7 +94,7 @@ def _panel(measure: str, title: str, y: Axis, exactly: float | None, when: str) 
 
 
 KL = Picture(
-    title="What does a KL penalty pull towards, and how well is it estimated?",
+    title="What does a KL penalty pull a policy towards?",
     look="Drag a handle: the humps of the target, or how far the policy has moved.",
     notice="One direction of the KL covers both humps, the other takes one. Of the estimators, which is right on average, and "
     "which is less noisy?",
@@ -125,7 +125,7 @@ KL = Picture(
         "weight": Slider(0.1, 0.9, 0.05, 0.6, "weight of the left", when=FITTED),
         "distance": Slider(0.05, 2.0, 0.05, 1.0, "policy's distance", when=f"!{FITTED}"),
     },
-    data={"logits": logits()},
+    data={"logits": policy_logits()},
     conclusion=(
         Say("{pull}; the forward fit is {forward_width:.1f} wide, the reverse fit {reverse_width:.1f}.", FITTED),
         Say(
@@ -137,7 +137,7 @@ KL = Picture(
 explore_kl = explorer(
     "kl",
     KL,
-    kl,
+    kl_curve,
     algorithms=Algorithms(has_a_ratio, GRPO),
     texts=texts,
     named={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from rlviz.pieces.kl import k1
 
 FORWARD, REVERSE = "forward", "reverse"
 FURTHEST, PLACES = 30, 241  # so far out that even the widest policy in sight is whole
-SEEN = slice(87, 154)  # what is drawn of the positions: −8.25 to 8.25
+IN_SIGHT = slice(87, 154)  # what is drawn of the positions: −8.25 to 8.25
 CLOSER = [0.25**step for step in range(5)]  # parts of the grid's steps in which a fit is looked for more closely
 SAME = 1e-9  # KL in nats below which two fits count as equally good
 FITTED = "show=forward and reverse fit"
@@ -31,8 +32,8 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
     middles = torch.stack([-apart, apart]) / 2
     around = torch.cat([position, middles])
     left, right = ((-(around - middle).square() / 2).exp() for middle in middles)
-    both = weight * left / left[:PLACES].sum() + (1 - weight) * right / right[:PLACES].sum()
-    target, heights = both[:PLACES], both[PLACES:]
+    mixture = weight * left / left[:PLACES].sum() + (1 - weight) * right / right[:PLACES].sum()
+    target, heights = mixture[:PLACES], mixture[PLACES:]
     log_target = target.log()
     negative_entropy = target @ log_target
 
@@ -55,26 +56,29 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
         means = (weights * log_weight).sum(-1) / total - total.log()
         return k1(means, weights @ log_target / total).reshape(len(mean), -1)
 
-    outputs = {"position": position[SEEN], "target": target[SEEN], "middles": middles, "heights": heights}
+    outputs = {"position": position[IN_SIGHT], "target": target[IN_SIGHT], "middles": middles, "heights": heights}
     outputs |= {"right": middles[1], "right_height": heights[1]}
-    for way, divergence, valleys in ((FORWARD, forward, 1), (REVERSE, reverse, 2)):
-        means, kl, (mean, width, least) = _nearest(divergence, valleys)
+    for direction, divergence, valleys in ((FORWARD, forward, 1), (REVERSE, reverse, 2)):
+        means, kl, (mean, width, lowest) = nearest_policy(divergence, valleys)
         _, weights, total = humps(mean.reshape(1, 1), width.reshape(1, 1))
-        outputs |= {"means": means, f"{way}_kl": kl, way: weights[0, SEEN] / total}
-        outputs |= {f"{way}_mean": mean, f"{way}_width": width, f"{way}_least": least}
+        outputs |= {"means": means, f"{direction}_kl": kl, direction: weights[0, IN_SIGHT] / total}
+        outputs |= {f"{direction}_mean": mean, f"{direction}_width": width, f"{direction}_least": lowest}
     return outputs
 
 
-def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Return 81 means, the least KL at each, and mean, width and KL of the least of all, from the (at most 2) deepest valleys."""
+def nearest_policy(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Return 81 means, the least KL at each, and mean, width and KL of the nearest policy.
+
+    It is looked for on a grid of means and widths, and then more closely in the (at most 2) deepest valleys.
+    """
     means = torch.arange(81, dtype=torch.double) / 8 - 5
     widths = ((torch.arange(52, dtype=torch.double) - 12) / 12).exp2()
     kl = divergence(means.unsqueeze(0), widths.unsqueeze(0)).reshape(81, 52)
-    least, place = kl.amin(-1), kl.argmin(-1)
+    lowest, best_width = kl.amin(-1), kl.argmin(-1)
     edge = torch.full((1,), torch.inf, dtype=torch.double)
-    valley = (least <= torch.cat([edge, least[:-1]])) & (least <= torch.cat([least[1:], edge]))
-    deepest = torch.where(valley, least, torch.inf).sort().indices[:valleys].sort().values  # from left to right
-    mean, width = means[deepest].unsqueeze(1), widths[place[deepest]].unsqueeze(1)
+    valley = (lowest <= torch.cat([edge, lowest[:-1]])) & (lowest <= torch.cat([lowest[1:], edge]))
+    deepest = torch.where(valley, lowest, torch.inf).sort().indices[:valleys].sort().values  # from left to right
+    mean, width = means[deepest].unsqueeze(1), widths[best_width[deepest]].unsqueeze(1)
     steps = torch.arange(9, dtype=torch.double) / 4 - 1
     for closer in CLOSER:
         near, wide = mean + steps * closer / 8, width * (steps * closer / 12).exp2()
@@ -83,14 +87,10 @@ def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tupl
         candidates = (near.unsqueeze(2).expand(valleys, 9, 9), wide.unsqueeze(1).expand(valleys, 9, 9), divergences)
         mean, width, depth = (values.reshape(valleys, 81).gather(1, best) for values in candidates)
     is_left = depth[0] <= depth[-1] + SAME  # of two equally good ones the left one
-    return means, least, tuple(torch.where(is_left, both[0], both[-1])[0] for both in (mean, width, depth))
+    return means, lowest, tuple(torch.where(is_left, fit[0], fit[-1])[0] for fit in (mean, width, depth))
 
 
-def _ring(way: str) -> Points:
-    when, label = f"pulls_{way}", "{name} pulls here"
-    return Points(f"{way}_mean", f"{way}_least", size=20, fill="none", colour="ink", when=when, label=label)
-
-
+RING: dict[str, Any] = {"size": 20, "fill": "none", "colour": "ink", "label": "{name} pulls here"}
 PANELS = (
     Panel(
         "Which policy of one hump is nearest?",
@@ -110,8 +110,7 @@ PANELS = (
         Axis("middle of the policy's hump", -5, 5),
         Axis("least KL, nats", -0.05, 1.6),
         (
-            _ring(FORWARD),
-            _ring(REVERSE),
+            *(Points(f"{pull}_mean", f"{pull}_least", when=f"pulls_{pull}", **RING) for pull in (FORWARD, REVERSE)),
             Line("means", "forward_kl", width=3, colour="blue", label="KL(target‖policy)", direct=True),
             Line("means", "reverse_kl", "8 4", 3, colour="vermilion", label="KL(policy‖target)", direct=True),
             Points("forward_mean", "forward_least", size=9, colour="blue"),

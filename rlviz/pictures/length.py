@@ -8,8 +8,8 @@ from torch import Tensor
 from rlviz.algorithms import DAPO, GRPO, Algorithm, GroupPolicyGradient
 from rlviz.page.picture import Axis, Beside, Cells, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
-from rlviz.pictures.groups import check_learns_from_a_group, group_advantages, learns_from_a_group, without_kl
-from rlviz.pictures.idea import Algorithms, explorer
+from rlviz.pictures.groups import group_advantages, learns_from_a_group, why_no_group
+from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.types import Batch
 
 LONGEST, USUAL, GROUP = 24, 8, 4  # tokens of a response; responses
@@ -28,17 +28,17 @@ def pulls_at_ratio_1(algorithm: Algorithm) -> bool:
     )
 
 
-def length(algorithm: GroupPolicyGradient) -> Curve:
+def length_curve(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: ∂J/∂log π of the tokens of four responses, of which the fourth has 1, 2, … 24 tokens and the others 8.
 
     J is the algorithm's objective under its own aggregation, all ratios 1. Two responses are right and two wrong. pull: of a
     token of the fourth over that of a token of the third, which has the same reward. whole: the same of the tokens of a
     response together. Both are NaN where the rule does not pull a response of that reward.
     """
-    rule = without_kl(algorithm)
+    rule = algorithm.without_kl()
 
     def curve(tokens: Tensor, grows: Tensor) -> dict[str, Tensor]:
-        # grows: the place among the options, so 0 for a wrong answer and 1 for a right one, which is its reward
+        # grows is the index of the option: 0 for a wrong answer and 1 for a right one, which is its reward
         rewards = torch.stack([1 - grows, 1 - grows, grows, grows]).unsqueeze(0)
         A = group_advantages(rule, rewards).unsqueeze(-1)
         usual = torch.full((GROUP - 1,), float(USUAL), dtype=torch.double)
@@ -46,7 +46,7 @@ def length(algorithm: GroupPolicyGradient) -> Curve:
         def is_token(fourth: Tensor) -> Tensor:
             return torch.arange(LONGEST) < torch.cat([usual, fourth]).unsqueeze(1)
 
-        def pulls(fourth: Tensor) -> tuple[Tensor, Tensor]:
+        def pulls_at_length(fourth: Tensor) -> tuple[Tensor, Tensor]:
             """Map the length of the fourth response to the next, and to ∂J/∂log π of all tokens, 0 on padding."""
             mask = is_token(fourth).unsqueeze(0)
             logp = torch.full(mask.shape, OLD_PROB, dtype=torch.double).log().requires_grad_()
@@ -54,36 +54,36 @@ def length(algorithm: GroupPolicyGradient) -> Curve:
             J = (part.value * rule.aggregate(mask)).masked_fill(~mask, 0.0).sum()
             return fourth + 1, torch.autograd.grad(J, logp)[0][0]
 
-        by_length = repeated(pulls, torch.ones(1, dtype=torch.double), LONGEST)  # [lengths, G, T]
+        by_length = repeated(pulls_at_length, torch.ones(1, dtype=torch.double), LONGEST)  # [lengths, G, T]
         sizes = by_length.abs()
-        pull, whole = (
+        pull_of_token, pull_of_response = (
             torch.where(size[:, -2] > 0, size[:, -1] / size[:, -2], torch.nan)
             for size in (sizes[:, :, 0], sizes.sum(-1))
         )
         at = (tokens - 1).long().reshape(1)
-        now, there = by_length[at][0], is_token(tokens.reshape(1))
+        now, mask = by_length[at][0], is_token(tokens.reshape(1))
         return {
             "number": torch.arange(1, LONGEST + 1, dtype=torch.double),
-            "pull": pull,
-            "whole": whole,
-            "pull_now": pull[at][0],
-            "whole_now": whole[at][0],
+            "pull": pull_of_token,
+            "whole": pull_of_response,
+            "pull_now": pull_of_token[at][0],
+            "whole_now": pull_of_response[at][0],
             "token_pull": now.flatten(),
-            "there": there.double().flatten(),
-            "is_up": (there & (now > 0)).double().flatten(),
-            "is_down": (there & (now < 0)).double().flatten(),
+            "there": mask.double().flatten(),
+            "is_up": (mask & (now > 0)).double().flatten(),
+            "is_down": (mask & (now < 0)).double().flatten(),
             "reach": 2 * now[:-1, 0].abs().amax().clamp(min=1e-9),
-            "pulls": pull[0].isfinite().double(),
+            "pulls": pull_of_token[0].isfinite().double(),
         }
 
     return curve
 
 
-def _against_length(title: str, y: str, what: str) -> Panel:
+def _against_length(title: str, y: str, label: str) -> Panel:
     return Panel(
         title,
         Axis("tokens of response 4", 0.5, LONGEST + 0.5, ticks=(1, 4, 8, 12, 16, 20, 24)),
-        Axis(what, 0.1, 10, log=1, ticks=(0.1, 0.2, 0.5, 1, 2, 5, 10)),
+        Axis(label, 0.1, 10, log=1, ticks=(0.1, 0.2, 0.5, 1, 2, 5, 10)),
         (
             Rule(1.0, axis="y", dash="", width=1),
             Line("number", f"b1_{y}", "5 3", colour="vermilion", when=f"b1_{y}", label="{b1_name}", direct=True),
@@ -137,8 +137,8 @@ LENGTH = Picture(
 explore_length = explorer(
     "length",
     LENGTH,
-    length,
-    algorithms=Algorithms(pulls_at_ratio_1, GRPO, check=check_learns_from_a_group),
+    length_curve,
+    algorithms=Algorithms(pulls_at_ratio_1, GRPO, why_not=why_no_group),
     named={
         "a long wrong answer": {},
         "a short right answer": {"tokens": 3, "grows": "right"},

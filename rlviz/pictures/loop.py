@@ -12,7 +12,7 @@ from rlviz.algorithms import GRPO, Algorithm, GroupPolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Cells, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import repeated
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.pictures.table import has_groups, pack_history, picture_rule, unpack_history
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.tabular import TableRollout, TableRule, Update, table_step
@@ -89,7 +89,7 @@ class Loop:
 
 
 def at_moment(steps: Tensor, moment: Tensor, step: Tensor) -> dict[str, Tensor]:
-    """Return what is drawn of all steps [S, …] at a moment of one of them: NaN for what has not happened yet."""
+    """Return the numbers of the picture at a moment of one of the steps [S, …]: NaN for what has not happened yet."""
     *group, logits, updates = steps.split([TOKENS, TOKENS, GROUP, GROUP, PLACES * DIGITS, 2 * UPDATES * TOKENS], 1)
     right = share_right(torch.nn.functional.pad(logits, (0, 0, 1, 0)))  # logits of 0 before training
     at = (step - 1).long().reshape(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlviz.page.picture import Axis, Cells, Choice, Panel, Picture, Say, Slider
 from rlviz.page.style import signed
 from rlviz.page.tracing import Curve
-from rlviz.pictures.idea import Idea, explorer
+from rlviz.pictures.spec import ExplorerSpec, explorer
 from rlviz.study.map_settings import AXES
 from rlviz.study.maps import NUMBERS, SHIPPED, read_map
 
@@ -35,12 +35,12 @@ MEASURES = {  # measure → its name, the unit of a difference, and the least di
 }
 
 
-def cell(**_: Any) -> Curve:
+def map_curve(**_: Any) -> Curve:
     """Return the curve, the same for every map: the colours of its cells, and the chosen cell's numbers."""
-    return _cell
+    return _curve
 
 
-def _cell(column: Tensor, row: Tensor, numbers: Tensor, least: Tensor) -> dict[str, Tensor]:
+def _curve(column: Tensor, row: Tensor, numbers: Tensor, least: Tensor) -> dict[str, Tensor]:
     """numbers: those of `NUMBERS` in each cell, [rows, columns, 6], NaN where it was not run."""
     difference, sign = numbers[:, :, 2].flatten(), numbers[:, :, 5].flatten()
     cells = torch.where(sign.isnan(), 0.0, difference)
@@ -130,27 +130,27 @@ MAP = Picture(
 )
 
 
-def _idea_of(idea: Idea, arguments: Mapping[str, Any]) -> Idea:
-    """Return the idea of a map that is none of the shipped ones: it is alone, for its cells are others."""
+def adapt_to_map(spec: ExplorerSpec, arguments: Mapping[str, Any]) -> ExplorerSpec:
+    """Return the definition for a map that is none of the shipped ones: it is alone, for its cells are others."""
     which = arguments.get("which", FIRST)
     if isinstance(which, str) and which in (*SHIPPED, *(known["title"] for known in SHIPPED.values())):
-        return idea
+        return spec
     frame = read_map(which)
     if frame.empty:
         raise ValueError("which: of this map no cell was run yet")
     columns, rows = (frame[name].nunique() for name in frame.columns[:2])
     sliders = {"column": Slider(1, columns, 1, min(COLUMN, columns), "column"), "row": Slider(1, rows, 1, 1, "row")}
-    picture = replace(idea.picture, controls={"measure": idea.controls["measure"], **sliders})
+    picture = replace(spec.picture, controls={"measure": spec.controls["measure"], **sliders})
     fixed: dict[str, Any] = {"which": lambda _: {}}
-    return replace(idea, picture=picture, data=partial(map_data, frame), fixed=fixed, named={}, adapted=None)
+    return replace(spec, picture=picture, data=partial(map_data, frame), fixed=fixed, named={}, adapt=None)
 
 
 explore_map = explorer(
     "map",
     MAP,
-    cell,
+    map_curve,
     data=map_data,
-    adapted=_idea_of,
+    adapt=adapt_to_map,
     free=True,
     example={"numbers": torch.zeros(5, 7, 6)},
     named={

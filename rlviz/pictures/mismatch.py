@@ -10,8 +10,8 @@ from rlviz.algorithms.base import with_tensors
 from rlviz.page.names import formatted
 from rlviz.page.picture import Axis, Bars, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import Curve
-from rlviz.pictures.idea import Algorithms, explorer
-from rlviz.pictures.mismatch_tokens import BITS, LAGS, STEPS, stored
+from rlviz.pictures.mismatch_tokens import BITS, LAGS, STEPS, load_tokens
+from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.ratios import token_ratio
 from rlviz.types import Batch
 from small_models.host import check_lazily
@@ -32,12 +32,12 @@ LOOKS = {  # what the loss makes of a token → colour, sign and its size, filli
 
 
 def needs_no_more(algorithm: Algorithm) -> bool:
-    """Return whether the algorithm makes a token's push of rewards and of log-probabilities under sampler and trainer alone."""
+    """Return whether rewards and log-probabilities under sampler and trainer are enough for the advantages."""
     known = {"mask", "old_logp", "sampler_logp"}
     return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= known
 
 
-def mismatch(algorithm: GroupPolicyGradient) -> Curve:
+def mismatch_curve(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: one sampler's real tokens, and what the loss makes of each, by the algorithm's own pieces.
 
     The sampler is a copy of a small policy (task chain, GRPO, after 24 steps), of `bits` bits and `lag` steps ago; it answered 16
@@ -55,19 +55,27 @@ def mismatch(algorithm: GroupPolicyGradient) -> Curve:
         right: Tensor,
         **parameters: Tensor,
     ) -> dict[str, Tensor]:
-        place = (_place("bits", bits, BITS) * len(LAGS) + _place("lag", lag, LAGS)).long()
-        trainer = trainer_logp[place] * STEPS["trainer_logp"]
-        sampler = trainer - log_weight[place] * STEPS["log_weight"]
-        mask = torch.arange(sampler.shape[-1]) < lengths[place].unsqueeze(-1)
+        sampler_index = (index_among("bits", bits, BITS) * len(LAGS) + index_among("lag", lag, LAGS)).long()
+        trainer = trainer_logp[sampler_index] * STEPS["trainer_logp"]
+        sampler = trainer - log_weight[sampler_index] * STEPS["log_weight"]
+        mask = torch.arange(sampler.shape[-1]) < lengths[sampler_index].unsqueeze(-1)
         rule = with_tensors(without_kl, parameters)
-        plain = _pushes(rule, right[place], trainer, mask, None)
+        plain = token_pushes(rule, right[sampler_index], trainer, mask, None)
         counts = mask & (plain != 0)
         weight = token_ratio(trainer, sampler, mask)
-        used = _pushes(rule, right[place], trainer, mask, sampler) / torch.where(counts, plain, 1.0)
+        used = token_pushes(rule, right[sampler_index], trainer, mask, sampler) / torch.where(counts, plain, 1.0)
         as_drawn = ((used - weight).abs() < SAME * weight) | ((used - 1).abs() < SAME)
         kinds = {"as_drawn": as_drawn & (used != 0), "changed": ~as_drawn & (used != 0), "left_out": used == 0}
         kinds = {name: kind & counts for name, kind in kinds.items()}
         diagonal = torch.tensor(DIAGONAL, dtype=torch.double)
+
+        # How many tokens of each kind have which w, those beyond the axis in its last bins; NaN for a bin without any.
+        low, high = (torch.tensor(end, dtype=torch.double).log() for end in WEIGHTS)
+        edges = (low + (high - low) * torch.arange(BINS + 1, dtype=torch.double) / BINS).exp()
+        bins = ((weight.flatten().log() - low) / (high - low) * BINS).floor().clamp(0, BINS - 1)
+        inside = (bins == torch.arange(BINS, dtype=torch.double).unsqueeze(1)).double()  # [bins, tokens]
+        heights = {f"count_{name}": (inside * kind.flatten()).sum(1) for name, kind in kinds.items()}
+        heights = {name: torch.where(height > 0, height, torch.nan) for name, height in heights.items()}
 
         def mean(values: Tensor) -> Tensor:
             return (values * counts).sum() / counts.sum()
@@ -77,7 +85,9 @@ def mismatch(algorithm: GroupPolicyGradient) -> Curve:
             "trainer_prob": trainer.exp().clamp(LEAST, 1.0).flatten(),
             **{f"is_{name}": kind.double().flatten() for name, kind in kinds.items()},
             **{f"{name}_line": parameters[name] * diagonal for name in LIMITS if name in parameters},
-            **_histogram(weight.flatten(), kinds),
+            **heights,
+            "middle": (edges[1:] + edges[:-1]) / 2,
+            "width": edges[1:] - edges[:-1],
             "share_changed": mean(kinds["changed"].double()),
             "share_left_out": mean(kinds["left_out"].double()),
             "outside": mean(((weight < NEAR[0]) | (weight > NEAR[1])).double()),
@@ -88,17 +98,17 @@ def mismatch(algorithm: GroupPolicyGradient) -> Curve:
     return curve
 
 
-def _place(name: str, value: Tensor, among: tuple[int, ...]) -> Tensor:
-    """Return which of these values it is. Raises ValueError for another: nothing was sampled in between."""
-    sampled = torch.tensor(among, dtype=torch.double)
+def index_among(name: str, value: Tensor, options: tuple[int, ...]) -> Tensor:
+    """Return the index of a value. Raises ValueError for one that is no option: nothing was sampled in between."""
+    sampled = torch.tensor(options, dtype=torch.double)
     check_lazily(
         (value != sampled).all(),
-        lambda: f"{name} must be one of {', '.join(map(str, among))}; got {formatted(float(value), 'g')}",
+        lambda: f"{name} must be one of {', '.join(map(str, options))}; got {formatted(float(value), 'g')}",
     )
     return (value > sampled).double().sum()
 
 
-def _pushes(
+def token_pushes(
     rule: GroupPolicyGradient, rewards: Tensor, old_logp: Tensor, mask: Tensor, sampler_logp: Tensor | None
 ) -> Tensor:
     """Return ∂J/∂log π of each token before the first update, [P, G, T]."""
@@ -108,19 +118,8 @@ def _pushes(
     return torch.autograd.grad(value.masked_fill(~mask, 0.0).sum(), leaf)[0]
 
 
-def _histogram(weight: Tensor, kinds: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return how many tokens of each kind have which w, those beyond the axis in its last bins: NaN for a bin without any."""
-    low, high = (torch.tensor(end, dtype=torch.double).log() for end in WEIGHTS)
-    edges = (low + (high - low) * torch.arange(BINS + 1, dtype=torch.double) / BINS).exp()
-    bin_ = ((weight.log() - low) / (high - low) * BINS).floor().clamp(0, BINS - 1)
-    inside = (bin_ == torch.arange(BINS, dtype=torch.double).unsqueeze(1)).double()  # [bins, tokens]
-    counts = {f"count_{name}": (inside * kind.flatten()).sum(1) for name, kind in kinds.items()}
-    counts = {name: torch.where(count > 0, count, torch.nan) for name, count in counts.items()}
-    return {**counts, "middle": (edges[1:] + edges[:-1]) / 2, "width": edges[1:] - edges[:-1]}
-
-
 def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
-    """Return which limits on w the algorithm has; one that stands at 0 is there, too, and can be moved."""
+    """Return flags of the limits on w that the algorithm has; one at 0 counts, for it can be moved."""
     return {f"has_{name}": "yes" * (name in numbers(algorithm)) for name in LIMITS}
 
 
@@ -167,7 +166,7 @@ MISMATCH = Picture(
         "bits": Slider(value=4, stops=BITS, label="bits of the sampler's weights"),
         "lag": Slider(value=8, stops=LAGS, label="steps that they are old", plays=True),
     },
-    data={**stored(), "diagonal": list(DIAGONAL)},
+    data={**load_tokens(), "diagonal": list(DIAGONAL)},
     conclusion=(
         Say(
             "{outside:.1%} of the tokens have a w outside 0.8 to 1.2; {name} changes the weight of {share_changed:.1%} and "
@@ -179,7 +178,7 @@ MISMATCH = Picture(
 explore_mismatch = explorer(
     "mismatch",
     MISMATCH,
-    mismatch,
+    mismatch_curve,
     algorithms=Algorithms(needs_no_more, TIS, (*LIMITS, "delta"), among=(*TWO_ENGINES, GRPO)),
     texts=texts,
     named={

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from textwrap import fill
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rlviz.page.names import Names
@@ -30,14 +29,14 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
     Raises ValueError for no explorers, for what is none, and for another number of titles.
     """
     is_list = isinstance(explorers, Sequence) and len(explorers) > 0
-    if not is_list or not all(isinstance(one, Explorer) for one in explorers):
+    if not is_list or not all(isinstance(e, Explorer) for e in explorers):
         raise ValueError(
             f"explorers must be a list such as [explore_clip(GRPO), explore_clip(DCPO)]; got {short_repr(explorers)}"
         )
-    titles = [one.setting for one in explorers] if titles is None else titles
+    titles = [explorer.setting for explorer in explorers] if titles is None else titles
     if len(titles) != len(explorers):
         raise ValueError(f"titles must be {len(explorers)}, one for each explorer; got {len(titles)}")
-    rows = _same_limits(_rows(explorers))
+    rows = with_same_limits(panel_rows(explorers))
     heights = [max(panel.tall for panel, _ in row if panel) for row in rows]
     widths = [max(panel.wide for panel, _ in column if panel) for column in zip(*rows, strict=True)]
     figure = new_figure(WIDTH * sum(widths) + 0.4, HEIGHT * sum(heights) + 0.9)
@@ -52,8 +51,18 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
             for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
                 key.setdefault(label, handle)
             ax.legend_ = None
-            if down == 0:
-                _head(ax, titles[across], widths[across])
+            if down == 0:  # the column's title, in bold, above that of its first panel
+                lines = ax.get_title().count("\n") + 1
+                ax.annotate(
+                    fill(titles[across].replace("$", r"\$"), round(30 * widths[across])),
+                    (0.5, 1),
+                    xytext=(0, 12 + 18 * lines),
+                    xycoords="axes fraction",
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=TEXT + 1,
+                    fontweight="bold",
+                )
             ax.yaxis.label.set_visible(ax.get_ylabel() != before)
             before = ax.get_ylabel()
     if key:
@@ -64,49 +73,30 @@ def small_multiples(explorers: Sequence[Explorer], titles: Sequence[str] | None 
     return figure
 
 
-def _rows(explorers: Sequence[Explorer]) -> list[list[tuple[Panel | None, Names]]]:
-    """Return rows of the panels that are there, a column for each explorer; None below the last of its own."""
-    columns = [[panel for panel in one.idea.picture.panels if one.names().holds(panel.when)] for one in explorers]
-    return [[(panel, one.names()) for panel, one in zip(row, explorers, strict=True)] for row in zip_longest(*columns)]
+def panel_rows(explorers: Sequence[Explorer]) -> list[list[tuple[Panel | None, Names]]]:
+    """Return rows of the panels in sight, a column for each explorer; None below the last of its own."""
+    columns = [[panel for panel in e.spec.picture.panels if e.names().holds(panel.when)] for e in explorers]
+    return [[(panel, e.names()) for panel, e in zip(row, explorers, strict=True)] for row in zip_longest(*columns)]
 
 
-def _same_limits(rows: list[list[tuple[Panel | None, Names]]]) -> list[list[tuple[Panel | None, Names]]]:
-    """Return the rows with numbers for the limits of axes: of those that have the same words, the widest."""
-    out = []
+def with_same_limits(rows: list[list[tuple[Panel | None, Names]]]) -> list[list[tuple[Panel | None, Names]]]:
+    """Return the rows with numbers for the limits of axes: of those in a row that have the same words, the widest."""
+
+    def axis_key(panel: Panel | None, along: str, names: Names) -> tuple[str, str, str, bool]:
+        axis = getattr(panel, along)
+        return along, names.fill(axis.label), axis.names, names.one(axis.log) != 0
+
     for row in rows:
         limits: dict[Any, tuple[float, float]] = {}
-        there = [(panel, names) for panel, names in row if panel is not None]
-        for panel, names in there:
+        for panel, names in [pair for pair in row if pair[0]]:
             for along in ("x", "y"):
-                axis, name = getattr(panel, along), _name(panel, along, names)
+                axis, key = getattr(panel, along), axis_key(panel, along, names)
                 low, high = names.one(axis.low), names.one(axis.high)
-                widest = limits.get(name, (low, high))
-                limits[name] = min(low, widest[0]), max(high, widest[1])
-        out.append([(panel and _with_limits(panel, names, limits), names) for panel, names in row])
-    return out
-
-
-def _name(panel: Panel, along: str, names: Names) -> tuple[str, str, str, bool]:
-    """Return what makes two axes the same one: their words, those at their ticks, and whether they are logarithmic."""
-    axis = getattr(panel, along)
-    return along, names.fill(axis.label), axis.names, names.one(axis.log) != 0
-
-
-def _with_limits(panel: Panel, names: Names, limits: Mapping[Any, tuple[float, float]]) -> Panel:
-    (left, right), (low, high) = (limits[_name(panel, along, names)] for along in ("x", "y"))
-    return replace(panel, x=replace(panel.x, low=left, high=right), y=replace(panel.y, low=low, high=high))
-
-
-def _head(ax: Axes, title: str, width: float) -> None:
-    """Put the column's title, in bold, above that of its first panel."""
-    lines = ax.get_title().count("\n") + 1
-    ax.annotate(
-        fill(title.replace("$", r"\$"), round(30 * width)),
-        (0.5, 1),
-        xytext=(0, 12 + 18 * lines),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        ha="center",
-        fontsize=TEXT + 1,
-        fontweight="bold",
-    )
+                widest = limits.get(key, (low, high))
+                limits[key] = min(low, widest[0]), max(high, widest[1])
+        for i, (panel, names) in enumerate(row):
+            if panel:
+                (left, right), (low, high) = (limits[axis_key(panel, along, names)] for along in ("x", "y"))
+                same = replace(panel, x=replace(panel.x, low=left, high=right), y=replace(panel.y, low=low, high=high))
+                row[i] = same, names
+    return rows

@@ -11,8 +11,8 @@ from rlviz.algorithms import DAPO, DR_GRPO, GroupPolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Choice, Line, Panel, Picture, Points, Rule, Say, Slider, Span
 from rlviz.page.tracing import Curve
-from rlviz.pictures.groups import group_advantages, learns_from_a_group, without_kl
-from rlviz.pictures.idea import Algorithms, explorer
+from rlviz.pictures.groups import group_advantages, learns_from_a_group
+from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 from small_models.host import collected_checks
 
@@ -23,14 +23,14 @@ SHAPINGS = {"soft punishment": "soft", "the algorithm's own": "own", "overlong f
 SOFT, OWN, FILTER, NONE = range(len(SHAPINGS))
 
 
-def overlong(algorithm: GroupPolicyGradient) -> Curve:
+def overlong_curve(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: a right response's reward by length, and advantages in a group of eight, with and without shaping.
 
     Lengths are those that a response would have if nothing were cut off; past `max_length` it is cut there, has no answer and
     counts as wrong. The group is the batch; no prompt was sampled before; KL and selection are left out. `signed`: advantages
     with rewards 1 and −1, as in DAPO's paper, where the same punishment weighs half as much.
     """
-    bare = replace(without_kl(algorithm), shape=None)
+    bare = replace(algorithm.without_kl(), shape=None)
     soft = replace(bare, shape=SoftOverlongPunishment(max_length=16, cache=4))
     trained, filtered = replace(bare, shape=algorithm.shape), replace(bare, shape=OverlongFilter())
 
@@ -47,26 +47,26 @@ def overlong(algorithm: GroupPolicyGradient) -> Curve:
             return rule.shape_rewards(R + wrong * (1 - R), lengths.minimum(max_length).long(), **record)
 
         # One response of each length; at the edge a step, not a slope: the last whole one and the first one that is cut.
-        whole, edge = torch.arange(1, LONGEST + 1, dtype=torch.double), max_length + 0.5
-        at = torch.cat([whole, edge.expand(2)]).sort().values
-        every_length = torch.cat([whole, torch.stack([max_length, max_length + 1])]).sort().values.unsqueeze(0)
+        integers, edge = torch.arange(1, LONGEST + 1, dtype=torch.double), max_length + 0.5
+        at = torch.cat([integers, edge.expand(2)]).sort().values
+        every_length = torch.cat([integers, torch.stack([max_length, max_length + 1])]).sort().values.unsqueeze(0)
         by_rule = [shaped(rule, every_length > 0, every_length)[0] for rule in rules]
-        by_length, by_own_rule = _select(by_rule, shaping), by_rule[OWN]
-        both = torch.cat([by_length, by_own_rule])
+        by_length, by_own_rule = select_value(by_rule, shaping), by_rule[OWN]
+        rewards = torch.cat([by_length, by_own_rule])
 
         # A group of eight.
         lengths = (mean_length + torch.tensor(OFFSETS, dtype=torch.double)).unsqueeze(0)
         right, cut = torch.tensor([RANKS], dtype=torch.double) < number_right, lengths > max_length
         all_tokens = torch.ones(1, len(OFFSETS), 1, dtype=torch.bool)
-        in_loss = _select([rule.loss_mask(all_tokens, cut)[..., 0] for rule in rules], shaping)
+        in_loss = select_value([rule.loss_mask(all_tokens, cut)[..., 0] for rule in rules], shaping)
         new_R, signed_R = (
-            _select([shaped(rule, right, lengths, wrong) for rule in rules], shaping) for wrong in (0.0, -1.0)
+            select_value([shaped(rule, right, lengths, wrong) for rule in rules], shaping) for wrong in (0.0, -1.0)
         )
         before = group_advantages(bare, (right & ~cut).double())
-        after, signed = _advantages(bare, new_R, in_loss), _advantages(bare, signed_R, in_loss)
+        after, signed = advantages_or_nan(bare, new_R, in_loss), advantages_or_nan(bare, signed_R, in_loss)
         drawn, has_bar = torch.cat([before, after, signed]).nan_to_num(), in_loss & (after.nan_to_num() != 0)
         most = (after - before).abs().nan_to_num().argmax(1, keepdim=True)
-        of_most = {"before": before, "after": after, "length": lengths.minimum(max_length)}
+        columns = {"before": before, "after": after, "length": lengths.minimum(max_length)}
         return {
             "at": at,
             "whole": (at != edge).double(),
@@ -78,8 +78,8 @@ def overlong(algorithm: GroupPolicyGradient) -> Curve:
             "start": torch.where(shaping == SOFT, max_length - cache, torch.nan),
             "is_soft": shaping == SOFT,
             "is_shaped": ~((shaping == NONE) | (shaping == OWN) & (trained.shape is None)),
-            "lowest_R": 1.1 * both.amin().clamp(max=-1.3),
-            "highest_R": 1.1 * both.amax().clamp(min=1.3),
+            "lowest_R": 1.1 * rewards.amin().clamp(max=-1.3),
+            "highest_R": 1.1 * rewards.amax().clamp(min=1.3),
             "lowest_A": 1.1 * drawn.amin().clamp(max=-2.7),
             "highest_A": 1.1 * drawn.amax().clamp(min=2.7),
             "lengths": lengths[0],
@@ -95,21 +95,21 @@ def overlong(algorithm: GroupPolicyGradient) -> Curve:
             "has_signed": has_bar.any() & ~signed.isnan().any(),
             "has_out": (shaping == FILTER) | (~in_loss).any(),
             "refused": after.isnan().any(),
-            **{f"most_{name}": values.gather(1, most)[0, 0] for name, values in of_most.items()},
+            **{f"most_{name}": values.gather(1, most)[0, 0] for name, values in columns.items()},
         }
 
     return curve
 
 
-def _select(values: list[Tensor], place: Tensor) -> Tensor:
-    """Return values[place] for a place that is a tensor."""
+def select_value(values: list[Tensor], index: Tensor) -> Tensor:
+    """Return values[index] for an index that is a tensor."""
     selected = values[0]
-    for index, value in enumerate(values[1:], start=1):
-        selected = torch.where(place == index, value, selected)
+    for i, value in enumerate(values[1:], start=1):
+        selected = torch.where(index == i, value, selected)
     return selected
 
 
-def _advantages(rule: GroupPolicyGradient, rewards: Tensor, in_loss: Tensor) -> Tensor:
+def advantages_or_nan(rule: GroupPolicyGradient, rewards: Tensor, in_loss: Tensor) -> Tensor:
     """Return advantages, 0 where a response is out of the loss; NaN where the rule refuses these rewards (MaxRL, mean ≤ 0)."""
     with collected_checks() as refused:
         advantages = group_advantages(rule, rewards) * in_loss
@@ -118,6 +118,7 @@ def _advantages(rule: GroupPolicyGradient, rewards: Tensor, in_loss: Tensor) -> 
 
 LENGTH = Axis("length, tokens, if not cut off", 0, LONGEST + 0.5, ticks=tuple(range(0, 29, 4)))
 ENDS = Span("edge", LONGEST + 0.5, label="cut off", direct=True), Rule("edge", dash="", drag="max_length")
+SIGNED = "A with rewards ±1"
 OVERLONG = Picture(
     title="What is done about responses that grow too long?",
     look="Drag the edge at which the sampler cuts, or the place from which length is punished.",
@@ -152,25 +153,16 @@ OVERLONG = Picture(
                     "lengths",
                     "after",
                     fill="hatch",
+                    colour="vermilion",
                     where="wrong",
                     when="has_wrong",
                     label="wrong: A",
-                    colour="vermilion",
                 ),
                 Points(
-                    "lengths", "before", "D", fill="none", when="is_shaped", label="A without shaping", colour="ink"
+                    "lengths", "before", "D", fill="none", colour="ink", when="is_shaped", label="A without shaping"
                 ),
-                Points(
-                    "lengths",
-                    "signed",
-                    "_",
-                    16,
-                    where="kept",
-                    when="has_signed",
-                    label="A with rewards ±1",
-                    colour="ink",
-                ),
-                Points("lengths", 0, "x", where="out", when="has_out", label="out of the loss", colour="ink"),
+                Points("lengths", "signed", "_", 16, colour="ink", where="kept", when="has_signed", label=SIGNED),
+                Points("lengths", 0, "x", colour="ink", where="out", when="has_out", label="out of the loss"),
             ),
         ),
     ),
@@ -193,7 +185,7 @@ OVERLONG = Picture(
 explore_overlong = explorer(
     "overlong",
     OVERLONG,
-    overlong,
+    overlong_curve,
     algorithms=Algorithms(learns_from_a_group, DAPO),
     named={
         "soft punishment": {},

@@ -40,28 +40,27 @@ WIDTHS = ("eps_low", "eps_high", "max_ratio")  # of the bounds on a ratio
 
 @dataclass(frozen=True)
 class Algorithms:
-    """Which algorithms a picture can show, and which of their parameters it moves.
+    """Which algorithms a picture can show, and which of their parameters it moves."""
 
-    fits: lets an algorithm in. parameters: names of `RANGES`. first: the one to begin with. check: raises ValueError that says
-    what an algorithm lacks, where "nothing that this picture shows" says too little. among: what is offered, in order.
-    numbers: an algorithm's parameters, as far as they have a part in the picture.
-    """
-
-    fits: Callable[[Algorithm], bool]
-    first: Algorithm
-    parameters: Sequence[str] = ()
-    check: Callable[[Algorithm], None] | None = None
-    among: Sequence[Algorithm] = OFFERED
-    numbers: Callable[[Algorithm], Mapping[str, float]] = numbers
+    fits: Callable[[Algorithm], bool]  # lets an algorithm in
+    first: Algorithm  # the one to begin with
+    parameters: Sequence[str] = ()  # names of `RANGES`
+    why_not: Callable[[Algorithm], str] = lambda algorithm: ""  # what one lacks that does not fit
+    among: Sequence[Algorithm] = OFFERED  # what is offered, in order
+    numbers: Callable[[Algorithm], Mapping[str, float]] = (
+        numbers  # an algorithm's parameters that have a part in the picture
+    )
 
     def members(self) -> dict[str, Algorithm]:
-        """Return what is offered: name → algorithm."""
+        """Return the algorithms that are offered, by name."""
         return {algorithm.name: algorithm for algorithm in self.among if self.fits(algorithm)}
 
-    def own(self, algorithm: Algorithm) -> dict[str, tuple[float, float, float, float]]:
+    def slider_ranges(self, algorithm: Algorithm) -> dict[str, tuple[float, float, float, float]]:
         """Return the sliders that this algorithm has: parameter → (value, low, high, step)."""
-        has = self.numbers(algorithm)
-        return {name: (float(has[name]), *range_of(name, has[name])) for name in self.parameters if name in has}
+        numbers = self.numbers(algorithm)
+        return {
+            name: (float(numbers[name]), *range_of(name, numbers[name])) for name in self.parameters if name in numbers
+        }
 
 
 def range_of(name: str, value: float) -> tuple[float, float, float]:

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from rlviz.page.picture import Axis, Line, Panel, Picture, Rule, Say, Slider
 from rlviz.page.tracing import Curve
-from rlviz.pictures.idea import explorer
+from rlviz.pictures.spec import explorer
 
 KS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 PROMPTS = 400
 
 
-def sharpening() -> Curve:
+def pass_at_k_curve() -> Curve:
     """Return pass@k = mean over prompts of 1 − (1 − p)^k, before and after the odds of each p are multiplied by `sharpened`.
 
     The prompts' log odds log(p / (1 − p)) are `PROMPTS` evenly spaced quantiles of a logistic distribution around those of
@@ -22,8 +22,8 @@ def sharpening() -> Curve:
 
     def curve(median: Tensor, spread: Tensor, sharpened: Tensor, never: Tensor) -> dict[str, Tensor]:
         k = torch.tensor(KS, dtype=torch.double)
-        place = (torch.arange(PROMPTS, dtype=torch.double) + 0.5) / PROMPTS
-        log_odds = (median / (1 - median)).log() + spread * (place / (1 - place)).log()
+        quantile = (torch.arange(PROMPTS, dtype=torch.double) + 0.5) / PROMPTS
+        log_odds = (median / (1 - median)).log() + spread * (quantile / (1 - quantile)).log()
         before, after = (
             (1 - never) * (1 - (1 - odds.sigmoid()).unsqueeze(1) ** k).mean(0)
             for odds in (log_odds, log_odds + sharpened.log())
@@ -75,7 +75,7 @@ PASS_AT_K = Picture(
 explore_pass_at_k = explorer(
     "pass_at_k",
     PASS_AT_K,
-    sharpening,
+    pass_at_k_curve,
     named={
         "as on chain": {},
         "prompts that differ": {"spread": 2.0},

@@ -11,8 +11,8 @@ from torch import Tensor
 from rlviz.algorithms import DR_GRPO, GRPO, GRPO_PROCESS, Algorithm, GroupPolicyGradient
 from rlviz.page.picture import Axis, Bars, Cells, Line, Panel, Picture, Rule, Say, Slider, Span, Text
 from rlviz.page.tracing import Curve
-from rlviz.pictures.groups import learns_from_a_group, without_kl
-from rlviz.pictures.idea import OFFERED, Algorithms, explorer
+from rlviz.pictures.groups import learns_from_a_group
+from rlviz.pictures.spec import OFFERED, Algorithms, explorer
 from rlviz.pieces.advantages import ProcessAdvantage
 
 DIGITS = "61651778"
@@ -27,7 +27,7 @@ ALIKE = 1e-9  # of credit: rounding
 UNITS = (2.0, 5.0, 10.0)  # of credit, so that the axis goes from −3 of them to 3
 
 
-def process(algorithm: GroupPolicyGradient) -> Curve:
+def process_curve(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: the credit of each token of a worked answer, from the outcome alone, and from a reward for each step.
 
     The task is to write the running sums of 8 digits modulo 10, then # and the last of them; 8 answers make a group. Every
@@ -35,22 +35,22 @@ def process(algorithm: GroupPolicyGradient) -> Curve:
     is the algorithm's own. Process credit takes its place: the sum of the steps to come, or the algorithm's own rule if it has
     one, as GRPO (process) has. The last of the other answers become right first.
     """
-    bare = without_kl(algorithm, "step_ends")
+    bare = algorithm.without_kl()
     judges_steps = algorithm.asks_for("advantage", "step_ends")
 
     def curve(right_steps: Tensor, right_others: Tensor, answer: Tensor) -> dict[str, Tensor]:
-        # what the eight answers write, and which tokens of it are right
-        place = torch.arange(ANSWERS, dtype=torch.double)
+        # What the eight answers write, and which tokens of it are right.
+        number = torch.arange(ANSWERS, dtype=torch.double)
         before = torch.tensor(RIGHT_SUMS, dtype=torch.double)
-        wrong_from = torch.where(place >= ANSWERS - right_others, float(STEPS), before)
-        wrong_from = torch.where(place == 0, right_steps, wrong_from).unsqueeze(1)
+        wrong_from = torch.where(number >= ANSWERS - right_others, float(STEPS), before)
+        wrong_from = torch.where(number == 0, right_steps, wrong_from).unsqueeze(1)
         right_sums = torch.arange(STEPS, dtype=torch.double) < wrong_from
         is_right = right_sums.all(1, keepdim=True)
         right = torch.cat([right_sums, is_right.expand(ANSWERS, TOKENS - STEPS)], 1).double()
         shifts = torch.tensor(SHIFTS, dtype=torch.double).unsqueeze(1) * ~right_sums
         digits = (torch.tensor(SUMS, dtype=torch.double) + shifts).remainder(10)
 
-        # their credit
+        # Their credit.
         mask = torch.ones(1, ANSWERS, TOKENS, dtype=torch.bool)
         last = torch.arange(TOKENS) == TOKENS - 1
         ends = (torch.arange(TOKENS) < STEPS) | last
@@ -108,12 +108,12 @@ def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
     return {"rule": "its own rule" if algorithm.asks_for("advantage", "step_ends") else "sum of the steps to come"}
 
 
-PLACES = tuple(float(place) for place in range(1, TOKENS + 1))
+POSITIONS = tuple(float(position) for position in range(1, TOKENS + 1))
 # cells of the group: answers from above, under the prompt and the right answer, tokens from left to right
-ROWS, COLUMNS = (list(places) for places in zip(*product(range(ANSWERS, 0, -1), PLACES), strict=True))
+ROWS, COLUMNS = (list(numbers) for numbers in zip(*product(range(ANSWERS, 0, -1), POSITIONS), strict=True))
 DATA: dict[str, Any] = {
-    "token": PLACES,
-    "step": PLACES[:STEPS],
+    "token": POSITIONS,
+    "step": POSITIONS[:STEPS],
     "adds": [*(f"+{digit}" for digit in DIGITS), "#", "ans.", "end"],
     "rows": [*(f"answer {i}" for i in range(ANSWERS, 0, -1)), "right answer", "prompt"],
     "column_at": COLUMNS,
@@ -122,9 +122,9 @@ DATA: dict[str, Any] = {
     "digit_row": [y for x, y in zip(COLUMNS, ROWS, strict=True) if x <= STEPS],
     "answers_at": list(range(ANSWERS, 0, -1)),
     "prompt": [*DIGITS, "="],
-    "prompt_at": PLACES[: STEPS + 1],
+    "prompt_at": POSITIONS[: STEPS + 1],
     "gold": [*map(str, SUMS), "#", str(SUMS[-1]), "R", "A"],
-    "gold_at": [*PLACES[: TOKENS - 1], TOKENS + 1.2, TOKENS + 3.2],
+    "gold_at": [*POSITIONS[: TOKENS - 1], TOKENS + 1.2, TOKENS + 3.2],
 }
 CREDIT = Panel(
     "Answer {answer}: the credit of each token",
@@ -197,9 +197,9 @@ def compares_a_group(algorithm: Algorithm) -> bool:
 explore_process = explorer(
     "process",
     PROCESS,
-    process,
+    process_curve,
     algorithms=Algorithms(
-        compares_a_group, GRPO, among=(GRPO, GRPO_PROCESS, *(one for one in OFFERED if one is not GRPO))
+        compares_a_group, GRPO, among=(GRPO, GRPO_PROCESS, *(member for member in OFFERED if member is not GRPO))
     ),
     texts=texts,
     named={

@@ -14,8 +14,8 @@ from rlviz.algorithms import GRPO, GSPO, Algorithm, PolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
 from rlviz.pictures.ratio_histogram import histogram
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.ratios import token_ratio
 
@@ -24,7 +24,7 @@ LENGTHS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 126, LONGEST)
 SHARE = 0.9  # of the ratios lies nearer to 1 than a distance
 
 
-def ratio(algorithm: PolicyGradient) -> Curve:
+def ratio_curve(algorithm: PolicyGradient) -> Curve:
     """Return the curve: distances of three kinds of ratio against length, a histogram of the algorithm's own, what is cut of it.
 
     The log-ratios of all tokens are independent and normal, with mean drift − noise²/2 and standard deviation noise, nats. At
@@ -38,29 +38,32 @@ def ratio(algorithm: PolicyGradient) -> Curve:
     def curve(noise: Tensor, drift: Tensor, old_prob: Tensor, tokens: Tensor, **widths: Tensor) -> dict[str, Tensor]:
         rule = with_tensors(plain, widths)
         mean, length = drift - noise.square() / 2, torch.ones_like(tokens[0, 0]).sum()
-        total, size = _weights(rule.ratio, tokens, old_prob)
+        # Σ w and √Σ w² of the first token's ratio in a response of as many tokens.
+        index = torch.arange(tokens.shape[-1])
+        weights = log_of_ratio(rule.ratio, (index[:, None] == index[None, :]).double().unsqueeze(0), old_prob)[:, 0]
+        total, size = weights.sum(), weights.square().sum().sqrt()
         center, std = mean * total, noise * size
         lengths = torch.tensor(LENGTHS, dtype=torch.double)
         averaged = torch.cat([torch.ones(1, dtype=torch.double), length.reshape(1), lengths])  # tokens in each mean
-        distances = _distances(
+        distances = nine_in_ten(
             torch.cat([center.reshape(1), mean.expand(averaged.shape)]),
             torch.cat([std.reshape(1), noise / averaged.sqrt()]),
         )
-        own, token, sequence, by_length = distances[0], distances[1], distances[2], distances[3:]
-        bars = histogram(single, _limits(rule, tokens, old_prob), old_prob, own, center, std)
+        distance, token, sequence, by_length = distances[0], distances[1], distances[2], distances[3:]
+        bars = histogram(single, limits_on_signs(rule, tokens, old_prob), old_prob, distance, center, std)
         return {
             **bars,
-            "own_far": _percent(own),
-            "own_from": (-own).exp(),
-            "own_to": own.exp(),
-            "token_far": _percent(token),
+            "own_far": to_percent(distance),
+            "own_from": (-distance).exp(),
+            "own_to": distance.exp(),
+            "token_far": to_percent(token),
             "product_to": (length * sequence).exp(),
-            **{f"{name}_limit_far": _percent(bars[name].log().abs()) for name in ("lower", "upper")},
+            **{f"{name}_limit_far": to_percent(bars[name].log().abs()) for name in ("lower", "upper")},
             "cap": bars["upper"] * (1.0 if "max_ratio" in widths and "eps_high" not in widths else math.nan),
             "lengths": lengths,
-            "token_line": _percent(token.expand(lengths.shape)),
-            "sequence_line": _percent(by_length),
-            "product_line": _percent(lengths * by_length),
+            "token_line": to_percent(token.expand(lengths.shape)),
+            "sequence_line": to_percent(by_length),
+            "product_line": to_percent(lengths * by_length),
         }
 
     return curve
@@ -73,10 +76,12 @@ def is_sum(ratio: Callable[..., Tensor]) -> bool:
     """
     moves = 0.1 * torch.randn((1, 8, 7), generator=torch.Generator().manual_seed(0), dtype=torch.double)
     old_prob = torch.tensor(0.1, dtype=torch.double)
-    one_moved = _log(ratio, torch.eye(7, dtype=torch.double).unsqueeze(0), old_prob)  # [token that moved, token]
+    one_moved = log_of_ratio(
+        ratio, torch.eye(7, dtype=torch.double).unsqueeze(0), old_prob
+    )  # [token that moved, token]
     total, size = one_moved.sum(0), one_moved.square().sum(0)
     alike = torch.allclose(total, total[0]) and torch.allclose(size, size[0])
-    return alike and torch.allclose(_log(ratio, moves, old_prob), moves[0] @ one_moved, atol=1e-12)
+    return alike and torch.allclose(log_of_ratio(ratio, moves, old_prob), moves[0] @ one_moved, atol=1e-12)
 
 
 def has_normal_log(algorithm: Algorithm) -> bool:
@@ -84,31 +89,23 @@ def has_normal_log(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient) and is_sum(algorithm.ratio)
 
 
-def check_normal_log(algorithm: Algorithm) -> None:
-    """Raise ValueError for an algorithm without a ratio, or with one whose log is no sum over tokens."""
+def why_no_normal_log(algorithm: Algorithm) -> str:
+    """Return the reason why the log of the algorithm's ratio is not normal."""
     if not isinstance(algorithm, PolicyGradient):
-        raise ValueError(f"algorithm: {algorithm.name} has no ratio")
-    if not is_sum(algorithm.ratio):
-        raise ValueError(
-            f"algorithm: the log of {algorithm.name}'s ratio is no weighted sum of its tokens' log-ratios, "
-            "so this picture does not know how it is distributed"
-        )
+        return f"{algorithm.name} has no ratio"
+    return (
+        f"the log of {algorithm.name}'s ratio is no weighted sum of its tokens' log-ratios, so this picture does not know how it "
+        "is distributed"
+    )
 
 
-def _log(ratio: Callable[..., Tensor], log_ratio: Tensor, old_prob: Tensor) -> Tensor:
+def log_of_ratio(ratio: Callable[..., Tensor], log_ratio: Tensor, old_prob: Tensor) -> Tensor:
     """Return the log of this ratio on each token, [N, T], where the tokens' own log-ratios are these, [1, N, T]."""
     old_logp = old_prob.log().expand(log_ratio.shape)
     return ratio(old_logp + log_ratio, old_logp, torch.ones_like(log_ratio, dtype=torch.bool))[0].detach().log()
 
 
-def _weights(ratio: Callable[..., Tensor], tokens: Tensor, old_prob: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ w and √Σ w² of the first token's ratio in a response of as many tokens."""
-    place = torch.arange(tokens.shape[-1])
-    moved = _log(ratio, (place[:, None] == place[None, :]).double().unsqueeze(0), old_prob)[:, 0]
-    return moved.sum(), moved.square().sum().sqrt()
-
-
-def _distances(mean: Tensor, std: Tensor) -> Tensor:
+def nine_in_ten(mean: Tensor, std: Tensor) -> Tensor:
     """Return x with P(|X| < x) = .9 for normal X, by Newton's method.
 
     x lies between |mean| + 1.28 std (mean far from 0: one tail) and |mean| + 1.65 std (mean 0: two tails).
@@ -125,7 +122,7 @@ def _distances(mean: Tensor, std: Tensor) -> Tensor:
     return repeated(step, mean + 1.46 * std, 5)[-1]
 
 
-def _limits(rule: PolicyGradient, tokens: Tensor, old_prob: Tensor) -> tuple[Tensor, Tensor]:
+def limits_on_signs(rule: PolicyGradient, tokens: Tensor, old_prob: Tensor) -> tuple[Tensor, Tensor]:
     """Return the lower and the upper limits, [for A = +1 and A = −1], on the first token of such a response."""
     signs = torch.tensor([1.0, -1.0], dtype=torch.double).reshape(1, 2, 1).expand(1, 2, tokens.shape[-1])
     old_logp = old_prob.log().expand(signs.shape)
@@ -136,17 +133,17 @@ def _limits(rule: PolicyGradient, tokens: Tensor, old_prob: Tensor) -> tuple[Ten
 def limits_follow_probability(algorithm: PolicyGradient) -> bool:
     """Return whether the algorithm's limits on the ratio differ between tokens of old probability .01 and .5."""
     tokens = torch.zeros((1, 1, 1), dtype=torch.double)
-    rare, common = (_limits(algorithm, tokens, torch.tensor(q, dtype=torch.double)) for q in (0.01, 0.5))
+    rare, common = (limits_on_signs(algorithm, tokens, torch.tensor(q, dtype=torch.double)) for q in (0.01, 0.5))
     return not all(map(torch.equal, rare, common))
 
 
-def _percent(distance: Tensor) -> Tensor:
+def to_percent(distance: Tensor) -> Tensor:
     """Return by how many percent a ratio this far from 1, in nats, is larger, or the other way round smaller, than 1."""
     return 100 * distance.expm1()
 
 
 def texts(algorithm: PolicyGradient) -> dict[str, str]:
-    """Return what the algorithm fixes: whether the old probability has a part."""
+    """Return a flag: whether the limits depend on the old probability."""
     return {"by_probability": "yes" if limits_follow_probability(algorithm) else ""}
 
 
@@ -206,8 +203,8 @@ RATIO = Picture(
 explore_ratio = explorer(
     "ratio",
     RATIO,
-    ratio,
-    algorithms=Algorithms(has_normal_log, GRPO, WIDTHS, check=check_normal_log),
+    ratio_curve,
+    algorithms=Algorithms(has_normal_log, GRPO, WIDTHS, why_not=why_no_normal_log),
     texts=texts,
     free=True,
     example={"length": 7},

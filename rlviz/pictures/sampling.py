@@ -14,14 +14,13 @@ from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
     LARGEST_GROUP,
     MOST_VISITS,
-    check_learns_from_a_group,
     group_advantages,
+    history_function,
     learns_from_a_group,
-    memory,
-    remembers,
     share_all_equal,
+    why_no_group,
 )
-from rlviz.pictures.idea import Algorithms, explorer
+from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.advantages import all_equal
 
 STEPS, PROMPTS, ROUNDS = 32, 16, 10  # simulated; groups wanted; groups sampled at most, in units of these
@@ -57,14 +56,14 @@ def replacement_price(informative: Tensor, wanted: int = PROMPTS, rounds: int = 
     return torch.where(informative > 0, filled / torch.where(informative > 0, informative, 1.0), float(rounds))
 
 
-def sampling(algorithm: GroupPolicyGradient) -> Curve:
+def sampling_curve(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: what replacing dead groups costs against the success rate, and what the algorithm's batches hold.
 
     An algorithm with dynamic sampling takes further prompts until P groups are used, or ROUNDS · P were sampled. Groups are
     always the same ones, [steps, rounds, prompts, responses]: sliders move the picture, not the luck.
     """
     rule = algorithm.without_kl()
-    history, rounds = memory(rule), ROUNDS if rule.can.max_rounds > 1 else 1
+    history, rounds = history_function(rule), ROUNDS if rule.can.max_rounds > 1 else 1
 
     def curve(
         success_rate: Tensor,
@@ -79,16 +78,40 @@ def sampling(algorithm: GroupPolicyGradient) -> Curve:
     ) -> dict[str, Tensor]:
         size, before = responses.shape[0], max(past_visits.shape[0] - 1, 1)
         rate = torch.where(kinds[:, :rounds] < 0.5, *two_kinds(success_rate, spread)).flatten(1)
-        outcomes = (coins[:, :rounds, :, :size].flatten(1, 2) < rate.unsqueeze(-1)).double()
-        index, weights, sampled = _batch(rule, outcomes)
+        outcomes = (coins[:, :rounds, :, :size].flatten(1, 2) < rate.unsqueeze(-1)).double()  # [steps, rounds · P, G]
+
+        # The batch of each step: which groups are in it [steps, P], and how often; the first P are sampled at first.
+        at_first, at_most = rule.uses(outcomes[:, :PROMPTS]), rule.uses(outcomes)
+        short = at_first.sum(-1, keepdim=True) < PROMPTS - 1e-9
+        order = (at_most == 0).double().sort(dim=-1, stable=True).indices[:, :PROMPTS]  # those that are used come first
+        index = torch.where(short, order, torch.arange(PROMPTS))
+        weights = torch.where(short, at_most.gather(1, order), at_first)
+        further = torch.where((weights > 0).all(-1), index[:, -1] + 1, outcomes.shape[1])
+        sampled = torch.where(short.squeeze(-1), further, PROMPTS).double().mean() / PROMPTS  # groups ÷ groups wanted
+
+        # Their advantages, with the rewards of earlier visits.
         now = outcomes.gather(1, index.unsqueeze(-1).expand(*index.shape, size))
         past = earlier[:, :, :before, :size] < rate.gather(1, index).unsqueeze(-1).unsqueeze(-1)
         A = group_advantages(rule, now.flatten(0, 1), history(past.double().flatten(0, 1), visits))
-        equal = all_equal(now).flatten()
+        equal, weights = all_equal(now).flatten(), weights.flatten()
         rates = (torch.arange(99, dtype=torch.double) + 1) / 100
         informative = informative_share(success_rate, spread, group_size)
+
+        # What the places of a batch hold, as shares and as the upper ends of a stacked bar.
+        places = weights.sum().clamp(min=STEPS * PROMPTS)
+        alive, once = (A != 0).any(1), weights.clamp(max=1)
+        parts = {
+            "fresh": once * (alive & ~equal),
+            "repeated": (weights - once) * alive,
+            "remembered": once * (alive & equal),
+            "dead": weights * ~alive,
+        }
+        shares = {name: groups.sum() / places for name, groups in parts.items()}
+        ends = torch.stack(list(shares.values())).cumsum(0)
         return {
-            **_shares(A, equal, weights.flatten()),
+            **shares,
+            **{f"{name}_top": ends[i] for i, name in enumerate(parts)},
+            "alive": ends[2],
             "rates": rates,
             "price": replacement_price(informative_share(rates, spread, group_size)),
             "replaced": replacement_price(informative.reshape(1))[0],
@@ -96,44 +119,15 @@ def sampling(algorithm: GroupPolicyGradient) -> Curve:
             "sampled": sampled,
             "sampled_responses": sampled * PROMPTS * group_size,
             "wanted": PROMPTS * group_size,
-            "can_remember": (equal.any() & remembers(rule)).double(),
+            "can_remember": (equal.any() & rule.asks_for("advantage", "history")).double(),
         }
 
     return curve
 
 
-def _batch(algorithm: GroupPolicyGradient, outcomes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which groups of each step are in its batch [steps, P], how often each, and groups sampled ÷ groups wanted.
-
-    outcomes: [steps, rounds · P, G], of which the first P are sampled at first.
-    """
-    at_first, at_most = algorithm.uses(outcomes[:, :PROMPTS]), algorithm.uses(outcomes)
-    short = at_first.sum(-1, keepdim=True) < PROMPTS - 1e-9
-    order = (at_most == 0).double().sort(dim=-1, stable=True).indices[:, :PROMPTS]  # those that are used come first
-    index = torch.where(short, order, torch.arange(PROMPTS))
-    weights = torch.where(short, at_most.gather(1, order), at_first)
-    further = torch.where((weights > 0).all(-1), index[:, -1] + 1, outcomes.shape[1])
-    return index, weights, torch.where(short.squeeze(-1), further, PROMPTS).double().mean() / PROMPTS
-
-
-def _shares(A: Tensor, equal: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Return the shares of a batch's places by what they hold, and the upper ends of these shares as a stacked bar."""
-    places = weights.sum().clamp(min=STEPS * PROMPTS)
-    alive, once = (A != 0).any(1), weights.clamp(max=1)
-    parts = {
-        "fresh": once * (alive & ~equal),
-        "repeated": (weights - once) * alive,
-        "remembered": once * (alive & equal),
-        "dead": weights * ~alive,
-    }
-    shares = {name: groups.sum() / places for name, groups in parts.items()}
-    ends = torch.stack(list(shares.values())).cumsum(0)
-    return {**shares, **{f"{name}_top": ends[i] for i, name in enumerate(parts)}, "alive": ends[2]}
-
-
-def past(algorithm: GroupPolicyGradient) -> Mapping[str, Any]:
+def past_draws(algorithm: GroupPolicyGradient) -> Mapping[str, Any]:
     """Return the coins of earlier visits, the latest first; of none where the advantage has no memory."""
-    visits = MOST_VISITS - 1 if remembers(algorithm) else 0
+    visits = MOST_VISITS - 1 if algorithm.asks_for("advantage", "history") else 0
     return {"earlier": Draws("uniform", (STEPS, PROMPTS, visits, LARGEST_GROUP), 32)}
 
 
@@ -145,17 +139,17 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def _bar(place: float, prefix: str) -> tuple[Mark, ...]:
+def _bar(x: float, prefix: str) -> tuple[Mark, ...]:
     """Return an algorithm's batch as a stacked bar, its name below, above it the responses that it took to fill it."""
     tops = [f"{prefix}{kind}_top" for kind in KINDS]
     bases: list[str | float] = [0.0, *tops[:-1]]
     return (
         *(
-            Bars(place, top, 0.62, base, when=f"{prefix}{kind}", **looks)
+            Bars(x, top, 0.62, base, when=f"{prefix}{kind}", **looks)
             for (kind, looks), top, base in zip(KINDS.items(), tops, bases, strict=True)
         ),
-        Text(f"{{{prefix}name}}", place, -0.07, when=f"{prefix}wanted"),
-        Text(f"{{{prefix}sampled_responses:d}}", place, 1.07, colour="grey", when=f"{prefix}wanted"),
+        Text(f"{{{prefix}name}}", x, -0.07, when=f"{prefix}wanted"),
+        Text(f"{{{prefix}sampled_responses:d}}", x, 1.07, colour="grey", when=f"{prefix}wanted"),
     )
 
 
@@ -184,7 +178,7 @@ SAMPLING = Picture(
             Axis("", 0.5, 4.9, ticks=None),
             Axis("share of the batch's places", -0.14, 1.14, ticks=(0, 0.25, 0.5, 0.75, 1)),
             (
-                *(mark for place, prefix in enumerate(("", "b1_", "b2_", "b3_"), 1) for mark in _bar(place, prefix)),
+                *(mark for x, prefix in enumerate(("", "b1_", "b2_", "b3_"), 1) for mark in _bar(x, prefix)),
                 Rule("informative", "y", "2 3", 2.5, colour="ink", drag="group_size", label="expected"),
             ),
             wide=1.1,
@@ -214,9 +208,9 @@ SAMPLING = Picture(
 explore_sampling = explorer(
     "sampling",
     SAMPLING,
-    sampling,
-    algorithms=Algorithms(learns_from_a_group, DAPO, check=check_learns_from_a_group),
-    data=past,
+    sampling_curve,
+    algorithms=Algorithms(learns_from_a_group, DAPO, why_not=why_no_group),
+    data=past_draws,
     free=True,
     example={"group_size": 5, "visits": 4},
     named={

@@ -10,19 +10,21 @@ import gzip
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlviz.algorithms import Algorithm
     from rlviz.page.tracing import Program
-    from rlviz.pictures.idea import Idea
+    from rlviz.pictures.spec import ExplorerSpec
 
 FOLDER = Path(__file__).parent / "programs"
 
 
 @cache
-def shipped(name: str) -> tuple[dict[str, Program], dict[str, str]]:
+def load_programs(name: str) -> tuple[dict[str, Program], dict[str, str]]:
     """Return the programs of a picture, id → program, and which is whose, key → id; none where none are shipped."""
     path = FOLDER / f"{name}.json.gz"
     if not path.is_file():
@@ -31,55 +33,54 @@ def shipped(name: str) -> tuple[dict[str, Program], dict[str, str]]:
     return stored["programs"], stored["keys"]
 
 
-def traced(idea: Idea, *, kept: bool = False) -> dict[str, Any]:
-    """Return all programs of a picture as they are stored: what two algorithms share is there once.
+def trace_missing(
+    spec: ExplorerSpec, members: Mapping[str, Algorithm], programs: Mapping[str, Program], ids: Mapping[str, str]
+) -> tuple[dict[str, Program], dict[str, str], dict[str, str]]:
+    """Return programs, id → program, key → id, and key → reason where a page cannot follow.
 
-    kept: whether a program that is shipped is taken as it is.
+    programs, ids: those that are known. What two keys have alike, an equal curve, is traced once and there once.
     """
     from rlviz.page.tracing import CannotTrace
-    from rlviz.pictures.idea import keys_of
 
-    programs: dict[str, Any] = {}
-    keys: dict[str, str] = {}
-    old_programs, old_keys = shipped(idea.name) if kept else ({}, {})
-    curves: list[tuple[Any, str]] = []
-    options = [list(idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
-    for key in keys_of(options):
-        if key in old_keys:
-            keys[key] = old_keys[key]
-            programs[keys[key]] = old_programs[keys[key]]
+    all_programs, all_ids, reasons = dict(programs), dict[str, str](), dict[str, str]()
+    traced: list[tuple[Any, str, str]] = []  # curve, id, reason
+    for key in spec.keys(members):
+        if key in ids:
+            all_ids[key] = ids[key]
             continue
-        arguments, others = idea.build(key, idea.members)
-        curve = idea.curve(*arguments, **others)
-        known = next((program for one, program in curves if one == curve), None)
-        if known is not None:  # what two algorithms, or two choices, have alike is traced once
-            keys[key] = known
-            continue
-        try:
-            program = idea.traced(key, idea.members)
-        except CannotTrace as error:
-            sys.stderr.write(f"{idea.name}, {key}: {error}\n")
-            continue
-        text = json.dumps(program, separators=(",", ":"))
-        keys[key] = hashlib.sha256(text.encode()).hexdigest()[:8]
-        programs[keys[key]] = program
-        curves.append((curve, keys[key]))
-    return {"programs": programs, "keys": keys}
+        arguments, choices = spec.curve_arguments(key, members)
+        curve = spec.curve(*arguments, **choices)
+        id_, reason = next(((id_, reason) for other, id_, reason in traced if other == curve), ("", ""))
+        if not id_ and not reason:
+            try:
+                program = spec.trace(key, members)
+                id_ = hashlib.sha256(json.dumps(program, separators=(",", ":")).encode()).hexdigest()[:8]
+                all_programs[id_] = program
+            except CannotTrace as error:
+                reason = str(error)
+            traced.append((curve, id_, reason))
+        if id_:
+            all_ids[key] = id_
+        else:
+            reasons[key] = reason
+    return all_programs, all_ids, reasons
 
 
-def write(idea: Idea, *, kept: bool = False) -> Path:
-    """Trace a picture's programs and write them; kept: as in `traced`."""
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / f"{idea.name}.json.gz"
-    text = json.dumps(traced(idea, kept=kept), allow_nan=False, separators=(",", ":"))
-    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-    return path
+def trace_programs(spec: ExplorerSpec, *, only_missing: bool = False) -> dict[str, Any]:
+    """Return all programs of a picture as they are stored; only_missing: those that are shipped stay as they are."""
+    known = load_programs(spec.name) if only_missing else ({}, {})
+    programs, ids, reasons = trace_missing(spec, spec.members, *known)
+    for key, reason in reasons.items():
+        sys.stderr.write(f"{spec.name}, {key}: {reason}\n")
+    return {"programs": {id_: programs[id_] for id_ in dict.fromkeys(ids.values())}, "keys": ids}
 
 
 if __name__ == "__main__":
     from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 
-    names = [each for each in sys.argv[1:] if each != "--missing"]
-    for each in names or EXPLORERS:
-        written = write(find_explorer(each).idea, kept="--missing" in sys.argv)
-        sys.stdout.write(f"{written.name}: {written.stat().st_size} bytes\n")
+    FOLDER.mkdir(exist_ok=True)
+    for name in [name for name in sys.argv[1:] if name != "--missing"] or EXPLORERS:
+        stored = trace_programs(find_explorer(name).spec, only_missing="--missing" in sys.argv)
+        path = FOLDER / f"{name}.json.gz"
+        path.write_bytes(gzip.compress(json.dumps(stored, allow_nan=False, separators=(",", ":")).encode(), 9, mtime=0))
+        sys.stdout.write(f"{path.name}: {path.stat().st_size} bytes\n")

@@ -7,17 +7,17 @@ from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, SAPO, PolicyGradient
 from rlviz.algorithms.base import with_tensors
-from rlviz.page.picture import Axis, Beside, Line, Mark, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.picture import Axis, Beside, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
-from rlviz.pictures.bounds import check_limits_tokens, limits_tokens
-from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pictures.bounds import limits_tokens, why_no_limits
+from rlviz.pictures.clip import beside_lines
+from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.types import Batch
 
 UPDATES = 8
-LOOKS = (("green", "5 2 1 2"), ("ink", "1 2"), ("purple", "7 3"))
 
 
-def walk(algorithm: PolicyGradient) -> Curve:
+def walk_curve(algorithm: PolicyGradient) -> Curve:
     """Return the curve: the ratio of a token and ∂J/∂log π over `UPDATES` updates of one rollout by plain gradient ascent.
 
     The token of old probability q stands against all others: its logit z begins at log(q / (1 − q)), and an update adds
@@ -40,6 +40,7 @@ def walk(algorithm: PolicyGradient) -> Curve:
             ratios.append(p / old_prob)
             free_ratios.append(p_free / old_prob)
             pushes.append(push.reshape(()))
+            # Both logits move, the second one as if nothing were clipped.
             z = z + pace * push.reshape(()) * (1 - p)
             z_free = z_free + pace * p_free / old_prob * advantage * (1 - p_free)
         ratio, without, push = torch.stack(ratios), torch.stack(free_ratios), torch.stack(pushes)
@@ -47,7 +48,7 @@ def walk(algorithm: PolicyGradient) -> Curve:
         limit = torch.where(advantage > 0, upper, lower)
         number = torch.arange(UPDATES + 1, dtype=torch.double)
         now = updates.long().reshape(1)
-        pushes_seen = torch.cat([push, without * advantage, torch.zeros_like(now)])
+        pushes_in_sight = torch.cat([push, without * advantage, torch.zeros_like(now)])
         return {
             "number": number,
             "walked": torch.where(number <= updates, ratio, torch.nan),
@@ -62,25 +63,14 @@ def walk(algorithm: PolicyGradient) -> Curve:
             "free_ratio": without[-1],
             "bottom": torch.where(advantage > 0, 0.9 * ratio[0], 0.0),
             "top": 1.05 * torch.maximum(without.amax(), ratio.amax()),
-            "push_low": 1.05 * pushes_seen.amin(),
-            "push_high": 1.05 * pushes_seen.amax(),
+            "push_low": 1.05 * pushes_in_sight.amin(),
+            "push_high": 1.05 * pushes_in_sight.amax(),
         }
 
     return curve
 
 
-def _lines(y: str, walked: str, *, direct: bool) -> tuple[Mark, ...]:
-    return (
-        Rule("updates", dash="6 2 1 2", width=1.5, colour="ink", drag="updates"),
-        *(
-            Line("number", f"b{i}_{y}", dash, 2, colour=colour, when=f"b{i}_{y}", label=f"{{b{i}_name}}", direct=direct)
-            for i, (colour, dash) in enumerate(LOOKS, start=1)
-        ),
-        Line("number", walked, marker="o", label="{name}", direct=direct),
-        Points("updates", f"here_{y}", size=11),
-    )
-
-
+NOW = Rule("updates", dash="6 2 1 2", width=1.5, colour="ink", drag="updates")
 TIME = Axis("updates on this rollout", -0.2, UPDATES + 0.2, ticks=(0, 2, 4, 6, 8))
 WALK = Picture(
     title="One token, eight updates: when does the clip stop it?",
@@ -95,14 +85,23 @@ WALK = Picture(
             (
                 Rule("limit", axis="y", label="limit {limit:.2f}", when="limit", width=1.5),
                 Line("number", "without", "2 4", colour="grey", label="no clip", direct=True),
-                *_lines("ratio", "walked", direct=True),
+                NOW,
+                *beside_lines("number", "ratio", width=2),
+                Line("number", "walked", marker="o", label="{name}", direct=True),
+                Points("updates", "here_ratio", size=11),
             ),
         ),
         Panel(
             "The gradient on its log π",
             TIME,
             Axis("∂J/∂log π", "push_low", "push_high"),
-            (Rule(0.0, axis="y", dash="", width=1), *_lines("push", "push", direct=False)),
+            (
+                Rule(0.0, axis="y", dash="", width=1),
+                NOW,
+                *beside_lines("number", "push", width=2, direct=False),
+                Line("number", "push", marker="o", label="{name}"),
+                Points("updates", "here_push", size=11),
+            ),
         ),
     ),
     controls={
@@ -123,8 +122,8 @@ WALK = Picture(
 explore_walk = explorer(
     "walk",
     WALK,
-    walk,
-    algorithms=Algorithms(limits_tokens, GRPO, WIDTHS, check=check_limits_tokens),
+    walk_curve,
+    algorithms=Algorithms(limits_tokens, GRPO, WIDTHS, why_not=why_no_limits),
     named={
         "a rare token": {"old_prob": 0.01, "pace": 0.25},
         "a bad token": {"advantage": -1.0},

@@ -175,7 +175,9 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
     if other.shape != run.shape:
         # Rewards before the run's own shaping are not recorded, but the shaped ones, or 1 for a right response, may be they.
         def shaped(algorithm: PolicyGradient, raw: Tensor) -> Tensor:
-            return algorithm.shape_rewards(raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed)
+            return algorithm.shape_rewards(
+                raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed
+            )
 
         raw = next((raw for raw in (x.rewards, x.correct) if not differ(shaped(run, raw), x.rewards).any()), None)
         if raw is None:

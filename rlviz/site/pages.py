@@ -50,7 +50,7 @@ def explorer_of(name: str) -> Any:
 @cache
 def packed_explorer(name: str) -> str:
     """Return what a page needs to compute an explorer, packed."""
-    return pack(explorer_of(name).given())
+    return pack(explorer_of(name).page_payload())
 
 
 @cache
@@ -128,7 +128,7 @@ def explorers() -> Iterator[File]:
         element(
             "li",
             element("a", element("img", src=f"{name}.png", alt="", loading="lazy"), titles[name], href=f"{name}.html"),
-            element("span", find_explorer(name).idea.picture.look),
+            element("span", find_explorer(name).spec.picture.look),
         )
         for name in order
     ]

@@ -65,7 +65,7 @@ def entries(course: Path) -> Iterator[Entry]:
     yield from lessons(course)
     yield from algorithms()
     for name in pages.EXPLORERS:
-        look = pages.find_explorer(name).idea.picture.look
+        look = pages.find_explorer(name).spec.picture.look
         yield Entry("Picture", pages.explorer_of(name).title, f"explorers/{name}.html", "", look, f"explore_{name}")
 
 

@@ -20,7 +20,7 @@ from rlviz.algorithms import (
     GroupPolicyGradient,
 )
 from rlviz.page.tracing import evaluate
-from rlviz.pictures.clip import clip
+from rlviz.pictures.clip import clip_curve
 from rlviz.pieces.advantages import LengthWeighted, MeanScaled
 from rlviz.pieces.aggregation import sequence_mean
 from rlviz.pieces.bounds import ChangeBounds, FixedBounds
@@ -70,7 +70,7 @@ def test_a_surrogate_in_logp_itself_is_cut_where_its_gradient_is():
 def test_it_learns_on_a_table_and_on_policy_the_push_is_the_advantage(algorithm):
     run = train_table(algorithm, good_actions(3, 10), steps=30, replicas=3, groups=2, lr=0.6)
     assert (run.accuracy[:, 0] == pytest.approx(0.3)) and run.accuracy[:, -1].mean() > 0.6
-    at = evaluate(clip(algorithm), {"old_prob": 0.6, "dual_clip": 0.0, "up_to": 2.0})
+    at = evaluate(clip_curve(algorithm), {"old_prob": 0.6, "dual_clip": 0.0, "up_to": 2.0})
     kink = 0.3 if algorithm is KL_COV else 0.02  # at 1
     assert at["push_good"][(at["ratio"] - 1).abs().argmin()].item() == pytest.approx(1.0, abs=kink)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlviz.page.widget import fragment, pack, page
 from tests.browser.cells import wait_until
-from tests.pictures.test_pictures import IDEAS, WHOLE_RUNS, given_of
+from tests.pictures.test_pictures import SPECS, WHOLE_RUNS, payload_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ def window(browser: Browser) -> Iterator[Page]:
 def root(window: Page, name: str, tmp_path: Path) -> Locator:
     """Open a picture's own page from the disk, and return the picture."""
     file = tmp_path / f"{name}.html"
-    file.write_text(page(name, fragment(pack(given_of(name)), caption="…")), encoding="utf-8")
+    file.write_text(page(name, fragment(pack(payload_of(name)), caption="…")), encoding="utf-8")
     window.set_viewport_size({"width": 1280, "height": 900})
     window.goto(file.as_uri())
     window.locator(".rlviz-panels svg").first.wait_for()
@@ -167,11 +167,11 @@ def handles(root: Locator) -> Iterator[list[str]]:
 def by_hand() -> set[tuple[str, str]]:
     """Return a handle of each kind, (picture, what it is called): of each mark along each axis, the first that there is."""
     kinds: dict[tuple[str, str], tuple[str, str]] = {}
-    for name, idea in IDEAS.items():
-        for mark in idea.picture.marks():
+    for name, spec in SPECS.items():
+        for mark in spec.picture.marks():
             if mark.drag:
                 kind = type(mark).__name__, getattr(mark, "axis", "")
-                kinds.setdefault(kind, (name, idea.controls[mark.drag].label or mark.drag))
+                kinds.setdefault(kind, (name, spec.controls[mark.drag].label or mark.drag))
     return set(kinds.values())
 
 
@@ -203,7 +203,7 @@ def press(root: Locator, i: int) -> None:
     assert again == left
 
 
-@pytest.mark.parametrize("name", IDEAS)
+@pytest.mark.parametrize("name", SPECS)
 def test_a_picture_fits_a_phone_and_all_that_moves_in_it_moves_and_stands_in_the_address(
     root: Locator, window: Page, name: str
 ) -> None:
@@ -219,12 +219,12 @@ def test_a_picture_fits_a_phone_and_all_that_moves_in_it_moves_and_stands_in_the
 
     # Every control goes to both its ends, and comes back.
     before = root.evaluate(STATE)
-    assert root.evaluate(EVERYWHERE, [WRONG, list(IDEAS).index(name) % 4]) == []
+    assert root.evaluate(EVERYWHERE, [WRONG, list(SPECS).index(name) % 4]) == []
     assert root.evaluate(STATE) == before
 
     # Every handle is moved by keys, one of each kind by the mouse.
-    controls = IDEAS[name].controls
-    wanted = {controls[mark.drag].label or mark.drag for mark in IDEAS[name].picture.marks() if mark.drag}
+    controls = SPECS[name].controls
+    wanted = {controls[mark.drag].label or mark.drag for mark in SPECS[name].picture.marks() if mark.drag}
     moved: set[str] = set()
     for labels in handles(root):
         for i, label in enumerate(labels):

@@ -42,7 +42,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     context, wrong = browser.new_context(reduced_motion="reduce"), []
 
     def opens(explorer: Explorer, size: tuple[int, int] = (1280, 720), address: str = "") -> Page:
-        file = tmp_path / f"{explorer.idea.name}.html"
+        file = tmp_path / f"{explorer.spec.name}.html"
         file.write_text(page_of("a picture", explorer.html()), encoding="utf-8")
         tab = context.new_page()
         tab.on("pageerror", lambda error: wrong.append(str(error)))
@@ -89,14 +89,14 @@ def test_it_is_saved_as_it_is_with_its_title_and_what_is_on_show(
 ) -> None:
     tab = opened(explorer)
     file = saved(tab, "SVG")
-    assert file.suggested_filename == f"{explorer.idea.name}-grpo.svg"
+    assert file.suggested_filename == f"{explorer.spec.name}-grpo.svg"
     text = file.path().read_text(encoding="utf-8")
     words = [one.text for one in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
     assert words[:2] == [explorer.title, explorer.setting]
     assert {one for _, one, _, is_graph in tab.evaluate(TEXTS) if is_graph} <= set(words)
     assert "class=" not in text.replace('class="rlviz', "") and not re.search(r'style="[^"]*(var\(|light-dark)', text)
     picture = saved(tab, "PNG")
-    assert picture.suggested_filename == f"{explorer.idea.name}-grpo.png"
+    assert picture.suggested_filename == f"{explorer.spec.name}-grpo.png"
     image = Image.open(io.BytesIO(picture.path().read_bytes())).convert("RGB")
     size = re.search(r'<svg[^>]* width="(\d+)" height="(\d+)"', text)
     assert size and image.size == (2 * int(size[1]), 2 * int(size[2]))

@@ -20,7 +20,7 @@ from rlviz.page import paper
 from rlviz.page.picture import Area, Bars, Cells, Line, Points, Rule, Runs, Span, Text
 from rlviz.page.widget import pack
 from rlviz.pictures import Explorer
-from tests.pictures.test_pictures import IDEAS, at_random
+from tests.pictures.test_pictures import SPECS, at_random
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -64,9 +64,9 @@ OUTSIDE = 9000
 NUMBERS = re.compile(r"-?[\d.]+")
 
 
-def settings(idea) -> list[dict[str, Any]]:
+def settings(spec) -> list[dict[str, Any]]:
     """Return arguments: the defaults, and others that a page's controls can have."""
-    return [{}, at_random(idea, random.Random(3))]
+    return [{}, at_random(spec, random.Random(3))]
 
 
 @pytest.fixture
@@ -97,16 +97,16 @@ def drawn(monkeypatch):
     return draw
 
 
-@pytest.mark.parametrize("name", IDEAS)
+@pytest.mark.parametrize("name", SPECS)
 def test_paper_has_what_the_page_has(name, stage: Page, drawn) -> None:
-    idea = IDEAS[name]
-    for arguments in settings(idea):
-        explorer = Explorer(idea, arguments)
-        page = stage.evaluate(READ, pack(explorer.given()))
+    spec = SPECS[name]
+    for arguments in settings(spec):
+        explorer = Explorer(spec, arguments)
+        page = stage.evaluate(READ, pack(explorer.page_payload()))
         assert page["said"] == explorer.conclusion
         names = explorer.names()
-        specs = [panel for panel in idea.picture.panels if names.holds(panel.when)]
-        rows = paper.arranged(specs, min(idea.picture.columns, len(specs)))
+        specs = [panel for panel in spec.picture.panels if names.holds(panel.when)]
+        rows = paper.arranged(specs, min(spec.picture.columns, len(specs)))
         assert [[len(column) for column in row] for row in page["rows"]] == [[len(c) for c in row] for row in rows]
         theirs = [panel for row in page["rows"] for column in row for panel in column]
         for panel, (spec, ax, artists) in zip(theirs, drawn(explorer), strict=True):

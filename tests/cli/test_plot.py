@@ -59,7 +59,7 @@ def test_the_picture_is_the_explorer_s(tmp_path):
 
 
 def test_small_multiples_take_the_options_too(tmp_path):
-    named = {label: {**setting, "old_prob": 0.3} for label, setting in find_explorer("clip").idea.named.items()}
+    named = {label: {**setting, "old_prob": 0.3} for label, setting in find_explorer("clip").spec.named.items()}
     words = drawn("clip", "--small-multiples", "--old-prob", ".3", out=tmp_path / "c.png")
     for label, setting in named.items():
         assert f"{label}: {explore_clip(**setting).caption}" in words

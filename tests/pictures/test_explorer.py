@@ -19,8 +19,8 @@ def test_a_rule_of_one_s_own_comes_first_and_is_called_mine(name):
         return (1 - room).clamp(min=0.0), 1 + room
 
     explorer = find_explorer(name)(replace(GRPO, name="Mine", bounds=my_bounds))
-    assert next(iter(explorer.given()["picture"]["controls"]["algorithm"]["options"])) == "Mine"
-    assert explorer.given()["variants"][explorer.key()]["program"] is not None  # a page computes it
+    assert next(iter(explorer.page_payload()["picture"]["controls"]["algorithm"]["options"])) == "Mine"
+    assert explorer.page_payload()["variants"][explorer.key()]["program"] is not None  # a page computes it
     assert explorer.setting.startswith("Mine") and explorer.call == f"explore_{name}(mine)"
 
 
@@ -29,29 +29,24 @@ def test_a_rule_of_one_s_own_is_traced_or_computed_by_the_kernel():
         return 0.5 + 0 * old_logp, 1.5 + 0 * old_logp
 
     def by_size(old_logp):
+        if float(old_logp.exp().mean()) == 1:
+            raise RuntimeError("not here")
         return (0.5, 1.5) if float(old_logp.exp().mean()) < 0.5 else (0.8, 1.2)
 
     for rule, is_traced in ((wider, True), (by_size, False)):
         explorer = rlviz.explore_clip(replace(GRPO, name="Mine | <b>", bounds=rule), old_prob=0.1)
-        variant = explorer.given()["variants"]["Mine ¦ <b>"]
+        variant = explorer.page_payload()["variants"]["Mine ¦ <b>"]
         assert (variant["program"] is not None) == is_traced
         assert explorer.names().one("good_end") == pytest.approx(1.5)
-        answer = explorer._computed("Mine ¦ <b>", {**explorer.values, "old_prob": 0.9})
+        answer = explorer._answer_page("Mine ¦ <b>", {**explorer.values, "old_prob": 0.9})
         assert float(answer["outputs"]["upper"]["data"][0]) == (1.5 if is_traced else 1.2)
-    why = variant["why"]
-    assert "a number is read out of a tensor" in why and "float(old_logp.exp().mean()) < 0.5" in why
-    assert "<b>" not in explorer.html().replace("&lt;b&gt;", "")  # packed, or escaped
-
-
-def test_a_rule_that_raises_is_a_sentence_and_the_page_is_told():
-    def touchy(old_logp):
-        if float(old_logp.exp().mean()) < 0.3:
-            raise RuntimeError("not here")
-        return 0.8, 1.2
-
-    explorer = rlviz.explore_clip(replace(GRPO, name="Mine", bounds=touchy))
-    answer = explorer._computed("Mine", {**explorer.values, "old_prob": 0.1})
+    answer = explorer._answer_page(
+        "Mine ¦ <b>", {**explorer.values, "old_prob": 1.0}
+    )  # a rule that raises is a sentence
     assert answer == {"why": "Not possible: RuntimeError: not here"}
+    why = variant["why"]
+    assert "a number is read out of a tensor" in why and "float(old_logp.exp().mean()) == 1" in why
+    assert "<b>" not in explorer.html().replace("&lt;b&gt;", "")  # packed, or escaped
 
 
 def test_an_algorithm_beside_keeps_its_own_numbers_while_the_sliders_move():
@@ -63,45 +58,40 @@ def test_an_algorithm_beside_keeps_its_own_numbers_while_the_sliders_move():
         names = explorer.names()
         assert [names.one(f"{who}upper") for who in ("", "b1_", "b2_", "b3_")] == [1 + eps_high, 1.02, 1.5, 1.2]
         assert [names.fill(f"{{b{i}_name}}") for i in (1, 2, 3)] == [
-            "GRPO, ε low 0.02, ε high 0.02", "GRPO, ε high 0.5", "GRPO, own ε",
+            "GRPO, ε low 0.02, ε high 0.02", "GRPO, ε high 0.5", "GRPO, default",
         ]  # fmt: skip
     again = eval(explorer.call, {"explore_clip": rlviz.explore_clip, "GRPO": GRPO})
-    assert again.values == explorer.values and len(explorer.idea.members) == len(again._members)  # no new algorithm
+    assert again.values == explorer.values and len(explorer.spec.members) == len(again._members)  # no new algorithm
     other = replace(narrow, surrogate=DualClip(c=3.0))  # has the numbers, and is another rule
     assert rlviz.explore_clip(beside=(other,)).values["beside"] == ["the other GRPO"]
     far = GSPO.with_parameters(eps_high=0.2)  # further than a slider of GSPO's goes, so an algorithm of its own
     beyond = rlviz.explore_clip(beside=(far,))
     assert beyond.values["beside"] == ["the other GSPO"] and beyond.names().one("b1_upper") == 1.2
-    explorer.set(algorithm=DAPO)
-    assert explorer.names().fill("{b3_name}") == "GRPO"
+    explorer.set(algorithm=DAPO)  # whose numbers are not those of the sliders before
+    assert explorer.names().fill("{b3_name}") == "GRPO" and explorer.names().one("upper") == 1.28
     assert rlviz.explore_length(DAPO).names().fill("{b1_name}") == "DAPO"  # a picture that moves no ε: there is but one
 
 
 def test_a_setting_is_the_algorithm_its_numbers_and_what_is_not_as_it_begins():
-    assert (
-        rlviz.explore_clip(eps_high=0.28, old_prob=0.1).setting
-        == "GRPO · ε low 0.2 · ε high 0.28 · old probability 0.1"
-    )
-    assert rlviz.explore_coin().setting == ""
-    texts = [text.get_text() for text in rlviz.explore_clip(eps_high=0.28).figure().texts]
-    assert texts == ["When does clipping stop a token?", "GRPO · ε low 0.2 · ε high 0.28"]
+    explorer = rlviz.explore_clip(eps_high=0.28, old_prob=0.1)
+    setting = "GRPO · ε low 0.2 · ε high 0.28 · old probability 0.1"
+    assert explorer.setting == setting and rlviz.explore_coin().setting == ""
+    assert [text.get_text() for text in explorer.figure().texts] == ["When does clipping stop a token?", setting]
 
 
 def test_what_a_notebook_shows_and_saves(monkeypatch):
-    shown: list = []
-    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    outputs: list = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: outputs.append(data))
     explorer = rlviz.explore_clip()
     explorer._ipython_display_()
-    assert {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"} <= set(shown[0])
+    assert {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"} <= set(outputs[0])
     monkeypatch.setenv("RLVIZ_FROZEN", "1")
     explorer._ipython_display_()
-    live, image = shown[1:]
+    live, image = outputs[1:]
     assert "text/html" in live and "image/png" not in live and set(image) == {"image/png", "text/plain"}
     assert image["text/plain"] == explorer.alt and explorer.conclusion in explorer.alt
 
 
 def test_a_picture_has_one_answer():
-    picture = rlviz.explore_clip().idea.picture
-    two = replace(picture, conclusion=(Say("Yes.", "lower"), Say("No.")))
     with pytest.raises(ValueError, match=r"conclusion must be at most 2 sentences.*got 3"):
-        replace(picture, conclusion=(*two.conclusion, Say("Perhaps.")))
+        replace(rlviz.explore_clip().spec.picture, conclusion=(Say("Yes.", "lower"), Say("No."), Say("Perhaps.")))

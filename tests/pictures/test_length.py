@@ -24,9 +24,9 @@ def test_each_mean_by_hand(algorithm, grows):
 @pytest.mark.parametrize(("algorithm", "weights"), [(GRPO, [1 / 32, 1 / 32, 1 / 32, 1 / 64]), (DAPO, [1 / 40] * 4)])
 def test_the_push_on_a_token_by_hand(algorithm, weights):
     names = explore_length(algorithm, tokens=16).names()
-    push, there, up, down = (names.array(name).reshape(4, 24) for name in ("token_pull", "there", "is_up", "is_down"))
+    push, mask, up, down = (names.array(name).reshape(4, 24) for name in ("token_pull", "there", "is_up", "is_down"))
     np.testing.assert_allclose(push[:, 0], 0.866 * np.multiply(weights, [1, 1, -1, -1]), rtol=1e-3)
-    assert there.sum(1).tolist() == [8, 8, 8, 16] == (push != 0).sum(1).tolist()
+    assert mask.sum(1).tolist() == [8, 8, 8, 16] == (push != 0).sum(1).tolist()
     assert (up.sum(1).tolist(), down.sum(1).tolist()) == ([8, 8, 0, 0], [0, 0, 8, 16])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, GRPO, RLOO
+from rlviz.algorithms import DAPO, GRPO
 from rlviz.page.names import uniform
 from rlviz.pictures.loop import ADVANTAGES, FIRST_SEED, GROUP, LAST, PLACES, REWARDS, STEPS, explore_loop
 
@@ -86,15 +86,3 @@ def test_nothing_is_in_sight_before_it_happens():
     assert [numbers(moment=m).one("has_advantages") for m in (ADVANTAGES - 1, ADVANTAGES)] == [0, 1]
     assert not numbers(moment=ADVANTAGES).array("push").any()
     assert [np.isfinite(numbers(moment=m, step=3).array("right")).sum() for m in (LAST - 1, LAST)] == [3, 4]
-
-
-def test_algorithms_differ_as_their_pieces_do():
-    # RLOO: A = 1 − 0 for the right one, 0 − ⅓ for the others, and no clip
-    names = numbers(RLOO, moment=ADVANTAGES + 2)
-    assert [names.one(f"A_{i}") for i in range(4)] == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
-    assert not names.array("is_cut").any()
-    # DCPO remembers: a group all wrong after one that was not has advantages of the prompt's history
-    groups = {rule: [numbers(rule, step=step) for step in range(2, 6)] for rule in (GRPO, DCPO)}
-    all_wrong = {rule: [names for names in found if not names.one("count")] for rule, found in groups.items()}
-    assert any(names.one("A_0") < 0 for names in all_wrong[DCPO])
-    assert all_wrong[GRPO] and not any(names.one("A_0") for names in all_wrong[GRPO])

@@ -9,7 +9,7 @@ import torch
 from rlviz.algorithms import DECOUPLED_PPO, GRPO, ICE_POP, SEQUENCE_MASK, TIS
 from rlviz.pictures import explore_mismatch
 from rlviz.pictures.mismatch import LOOKS
-from rlviz.pictures.mismatch_tokens import STEPS, stored
+from rlviz.pictures.mismatch_tokens import STEPS, load_tokens
 
 AT = 4  # of 36: 3 bits are the first of the bits, 8 steps the fifth of the lags
 
@@ -22,7 +22,7 @@ def tokens(*arguments, **keywords):
 
 
 def weights():
-    return np.exp(stored()["log_weight"][AT].numpy().ravel() * STEPS["log_weight"])
+    return np.exp(load_tokens()["log_weight"][AT].numpy().ravel() * STEPS["log_weight"])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_weight_is_what_the_piece_says_token_by_token(algorithm, correction):
 
 def test_the_sequence_mask_leaves_whole_bad_responses_out():
     names, kinds, counts = tokens(SEQUENCE_MASK, delta=0.2)
-    data = {name: values[AT] for name, values in stored().items()}
+    data = {name: values[AT] for name, values in load_tokens().items()}
     mask, left = torch.arange(9) < data["lengths"].unsqueeze(-1), torch.zeros(16, 4, 9, dtype=torch.bool)
     for p in range(16):
         for g in range(4):
@@ -65,7 +65,7 @@ def test_the_sequence_mask_leaves_whole_bad_responses_out():
 
 def test_what_is_stored_was_sampled():
     """Nearly the same weights give nearly the same probabilities, and E[w] is 1 whoever samples."""
-    data = stored()
+    data = load_tokens()
     trainer, log_w = (data[name] * STEPS[name] for name in ("trainer_logp", "log_weight"))
     mask = torch.arange(9) < data["lengths"].unsqueeze(-1)
     assert float(log_w[30][mask[30]].abs().max()) <= STEPS["log_weight"]  # 16 bits, no lag

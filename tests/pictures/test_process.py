@@ -18,7 +18,7 @@ GOOD, BAD = (1 - 30 / 72) / STD, (0 - 30 / 72) / STD
 NONE_RIGHT = {"right_others": 0}
 
 
-def shown(*arguments, **setting):
+def outputs(*arguments, **setting):
     return explore_process(*arguments, **setting).names().array
 
 
@@ -28,7 +28,7 @@ def outcomes(names):
 
 def test_the_answers():
     """6+1+6+5+1+7+7+8: running sums 6, 7, 13, 18, 19, 26, 33, 41, modulo 10; the first answer adds 7 too much from step 7."""
-    names = shown(**NONE_RIGHT)
+    names = outputs(**NONE_RIGHT)
     assert names("sums").tolist() == [6, 7, 3, 8, 9, 6, 0, 8] and names("answer_says") == 8
     right = 1 - names("group_wrong").reshape(8, 11)
     assert right.sum(1).tolist() == [6, 2, 5, 0, 6, 3, 7, 1]
@@ -40,44 +40,46 @@ def test_the_answers():
 
 def test_process_credit_where_no_answer_is_right():
     sums = [(6 - t) * GOOD + 3 * BAD for t in range(6)] + [3 * BAD, 2 * BAD, BAD, BAD, BAD]
-    names = shown(**NONE_RIGHT)
+    names = outputs(**NONE_RIGHT)
     np.testing.assert_allclose(names("process"), sums, rtol=1e-5)
     np.testing.assert_allclose(names("mean"), np.array(sums) / [9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1], rtol=1e-5)
     np.testing.assert_array_equal(names("group_credit").reshape(8, 11)[0], names("process"))
     assert not names("outcome").any() and not any(outcomes(names))
-    # 3 BAD = −2.52 on token 7, the first wrong one
-    assert explore_process(**NONE_RIGHT).conclusion == (
-        "GRPO: rewards for steps give token 7 of answer 1 the least credit, −2.52, where the outcome gives 0.00."
-    )
-
-
-def test_where_all_answers_are_right_no_token_has_the_least_credit():
-    assert explore_process(right_steps=8, right_others=7).conclusion == (
-        "GRPO: rewards for steps give all tokens of answer 1 the same credit, 0.00; the outcome gives 0.00."
-    )
 
 
 def test_one_right_answer_and_three():
     """Rewards 1, 0, …: mean 1/8, unbiased std √(1/8). GRPO ±; Dr.GRPO without the division."""
-    names = shown(right_steps=8, **NONE_RIGHT)
+    names = outputs(right_steps=8, **NONE_RIGHT)
     np.testing.assert_allclose(names("outcome"), 7 / 8 / math.sqrt(1 / 8), rtol=1e-5)
     np.testing.assert_allclose(outcomes(names)[1:], -1 / 8 / math.sqrt(1 / 8), rtol=1e-5)
-    np.testing.assert_allclose(shown(DR_GRPO, right_steps=8, **NONE_RIGHT)("outcome"), 7 / 8)
+    np.testing.assert_allclose(outputs(DR_GRPO, right_steps=8, **NONE_RIGHT)("outcome"), 7 / 8)
     # 33 of 72 steps are right now, and all 9 of answer 1: the sum is 9 z, the mean z
     z = (1 - 33 / 72) / math.sqrt(33 * 39 / 72 / 71)
     np.testing.assert_allclose(names("process")[[0, -1]], [9 * z, z], rtol=1e-5)
-    np.testing.assert_allclose(names("mean"), z, rtol=1e-5)
     # 3 of 8, the last three: mean 3/8, unbiased variance 8/7 · 3/8 · 5/8
     std = math.sqrt(8 / 7 * 3 / 8 * 5 / 8)
-    np.testing.assert_allclose(outcomes(shown()), [-3 / 8 / std] * 5 + [5 / 8 / std] * 3, rtol=1e-5)
-    all_right = shown(right_steps=8, right_others=7)
-    assert not any(all_right(name).any() for name in ("process", "mean", "outcome"))
+    np.testing.assert_allclose(outcomes(outputs()), [-3 / 8 / std] * 5 + [5 / 8 / std] * 3, rtol=1e-5)
 
 
-def test_an_algorithm_with_process_supervision_shows_its_own_rule():
+def test_an_algorithm_with_process_supervision_has_its_own_rule():
     """Its outcome credit rewards the last token alone."""
-    names = shown(GRPO_PROCESS)
-    np.testing.assert_array_equal(names("process"), shown()("process"))  # the paper's sum
-    np.testing.assert_allclose(outcomes(names), outcomes(shown()), rtol=1e-12)
-    mine = shown(replace(GRPO_PROCESS, name="Mine", advantage=lambda rewards, step_ends: rewards * step_ends))
+    names = outputs(GRPO_PROCESS)
+    np.testing.assert_array_equal(names("process"), outputs()("process"))  # the paper's sum
+    np.testing.assert_allclose(outcomes(names), outcomes(outputs()), rtol=1e-12)
+    mine = outputs(replace(GRPO_PROCESS, name="Mine", advantage=lambda rewards, step_ends: rewards * step_ends))
     assert mine("process").tolist() == [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "credit"),
+    [
+        # 3 BAD = −2.52 on token 7, the first wrong one
+        (NONE_RIGHT, "token 7 of answer 1 the least credit, −2.52, where the outcome gives 0.00."),
+        (
+            {"right_steps": 8, "right_others": 7},
+            "all tokens of answer 1 the same credit, 0.00; the outcome gives 0.00.",
+        ),
+    ],
+)
+def test_the_conclusion_by_hand(setting, credit):
+    assert explore_process(**setting).conclusion == f"GRPO: rewards for steps give {credit}"

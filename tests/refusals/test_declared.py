@@ -142,16 +142,16 @@ def test_groups_of_one_are_refused_by_all_that_compare_in_a_group():
 
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_an_explorer_refuses_what_a_control_cannot_be(name):
-    idea = find_explorer(name).idea
+    spec = find_explorer(name).spec
     refused(lambda: find_explorer(name)(no_such=1), "'no_such' is no argument", "there are")
-    if idea.algorithms is not None:
+    if spec.algorithms is not None:
         refused(lambda: find_explorer(name)("grpo"), "algorithm must be an algorithm, such as GRPO", "got 'grpo'")
-    for control_name, control in idea.controls.items():
-        for value, *words in wrong_values(idea, control_name, control):
-            refused(partial(Explorer, idea, {control_name: value}), control_name, "must", *words)
+    for control_name, control in spec.controls.items():
+        for value, *words in wrong_values(spec, control_name, control):
+            refused(partial(Explorer, spec, {control_name: value}), control_name, "must", *words)
 
 
-def wrong_values(idea: Any, name: str, control: Any) -> list[tuple[Any, ...]]:
+def wrong_values(spec: Any, name: str, control: Any) -> list[tuple[Any, ...]]:
     """Return values that a control cannot have, each with words of its refusal."""
     if isinstance(control, Choice):
         return [] if name == "algorithm" else [("nothing", "one of", "got 'nothing'")]
@@ -159,8 +159,8 @@ def wrong_values(idea: Any, name: str, control: Any) -> list[tuple[Any, ...]]:
         return []
     if control.many:
         return [([1] * (control.many + 1), f"{control.many} numbers", "got [1, ")]
-    is_parameter = idea.algorithms is not None and name in idea.algorithms.parameters
-    if is_parameter and name not in idea.algorithms.own(idea.algorithms.first):
+    is_parameter = spec.algorithms is not None and name in spec.algorithms.parameters
+    if is_parameter and name not in spec.algorithms.slider_ranges(spec.algorithms.first):
         return []  # a parameter of other algorithms
     wrong: list[tuple[Any, ...]] = [("much", "got 'much'"), (math.inf, "got inf"), (math.nan, "nan")]
     ends = control.stops or (control.low, control.high)

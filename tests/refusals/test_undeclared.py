@@ -36,7 +36,7 @@ from rlviz.algorithms import (
 )
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.interop import carried, explain_config
-from rlviz.lessons import Predictions, show_bug
+from rlviz.lessons import Predictions, save_solution, show_bug
 from rlviz.parallel import check_engine
 from rlviz.pictures import explore_bounds, explore_dpo, explore_length
 from rlviz.pictures.catalogue import find_explorer

@@ -205,7 +205,9 @@ def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until
     files = {file.path: file.content for file in lessons.course_pages(tmp_path)}
     text = files["course/01_made_up.html"]
     (place,) = re.findall(r'<div data-picture="clip">(.*?)</div>', text)
-    assert place.startswith(f'<script type="application/json">{pack(explorer.given())}</script><img loading="lazy"')
+    assert place.startswith(
+        f'<script type="application/json">{pack(explorer.page_payload())}</script><img loading="lazy"'
+    )
     width, height = matplotlib.image.imread(BytesIO(explorer.png)).shape[1::-1]
     for number, alt in ((1, "Two graphs: A &gt; 0."), (2, "A plot of 2 &lt; 3.")):
         (image,) = re.findall(rf'<img loading="lazy"[^>]*src="01_made_up/{number}\.png"[^>]*>', text)

@@ -15,7 +15,7 @@ from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup
 from rlviz.page.widget import ALONE, fragment
-from rlviz.pictures.arguments import call_name
+from rlviz.pictures.arguments import python_name
 from rlviz.runs.inspector import inspect_run
 from rlviz.settings import PairSettings, Settings, TrainSettings
 from rlviz.training import find_task, learn_reward, load_policy, train
@@ -58,7 +58,7 @@ class Recording:
         ]
         first = "learned = learn_reward(load_policy('chain'), find_task('chain'), steps=60)\n" if self.judge else ""
         scored = ", reward_model=learned.model, pairs=learned.pairs" if self.judge else ""
-        algorithm = self.python or call_name(self.algorithm)
+        algorithm = self.python or python_name(self.algorithm)
         return f"{first}train({self.task!r}, {algorithm}, {kind.__name__}({', '.join(changed)}){scored})"
 
 
