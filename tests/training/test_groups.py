@@ -76,8 +76,9 @@ def test_a_repeated_group_is_used_once():
 def test_a_pool_is_the_same_for_a_seed_and_all_that_is_drawn_from():
     pooled = replace(SETTINGS, prompt_pool=8)
     runs = [start(GRPO, pooled), start(GRPO, pooled), start(GRPO, replace(pooled, seed=1))]
-    pools = [{prompt for _ in range(2) for prompt in run.collect().sampled.prompts} for run in runs]
+    pools = [{run.task.train_prompts[place] for place in run.state.pool.tolist()} for run in runs]
     assert pools[0] == pools[1] != pools[2] and len(pools[0]) == 8
+    assert set(runs[0].collect().sampled.prompts) < pools[0]
     everything = replace(SETTINGS, prompt_pool=len(Chain().train_prompts))
     assert start(GRPO, everything).collect().sampled.prompts == start(GRPO).collect().sampled.prompts
 
