@@ -16,6 +16,7 @@ from rlviz.algorithms import (
     RELATIVES,
     GroupPolicyGradient,
     PolicyGradient,
+    base,
     slots,
 )
 from rlviz.pieces.advantages import PromptHistory
@@ -192,3 +193,14 @@ def test_a_token_that_nobody_sampled_has_no_limits():
     batch = Batch(old_logp, torch.ones_like(old_logp), mask)
     on_padding = replace(NO_KL, bounds=lambda old_logp: (torch.where(old_logp == 0, 2.0, 0.8), 1.2))
     assert math.isfinite(on_padding.loss(old_logp, batch).loss)
+
+
+def test_where_a_read_would_block_crossed_limits_become_nan(monkeypatch):
+    monkeypatch.setattr(base, "waits", lambda device: True)
+    lower = torch.tensor([[[0.8, 1.0, 1.2, 1.2]]])
+    mask = torch.tensor([[[True, True, True, False]]])
+    crossed = replace(NO_KL, bounds=lambda old_logp: (lower, 1.0))
+    for limit, expected in zip(
+        crossed.limits(-lower, mask, lower), ([0.8, 1.0, math.nan, 1.2], [1, 1, math.nan, 1]), strict=True
+    ):
+        assert limit[0, 0].tolist() == pytest.approx(expected, nan_ok=True)
