@@ -1,6 +1,6 @@
 """Training in the page: the shipped transformer and every group algorithm as programs that `page/train.js` runs.
 
-    transformer(config, weights) → {"prefill", "decode", "update"}, one for all algorithms, sizes and tasks
+    transformer(decoder)         → {"prefill", "decode", "update"}, one for all algorithms, sizes and tasks
     trace_rule(algorithm)        → {"judge", "objective", …}, of about a kilobyte: what algorithms differ in
 
 The page reads prompts by `prefill`, samples by `decode`, a token of each response at a time, grades, and asks `judge` for the
@@ -102,14 +102,14 @@ def transformer_curves(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) 
     def prefill(weights: Tensor, turns: Tensor, bias: Tensor, prompts: Tensor) -> dict[str, Tensor]:
         """Read prompts: what the first token is drawn from, and keys and values [layers, P, heads, S, width]."""
         w, size = unpacked(weights, shapes), prompts.shape[1]
-        kept = []
+        cache = []
 
         def remember(_: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            kept.append((k, v))
+            cache.append((k, v))
             return k, v
 
         states = read(decoder, w, prompts, turns[:, :size], bias[:size, :size], remember)
-        keys, values = (torch.stack(each) for each in zip(*kept, strict=True))
+        keys, values = (torch.stack(part) for part in zip(*cache, strict=True))
         return {**_drawn_from(logits(w, states[:, -1])), "keys": keys, "values": values}
 
     def decode(
@@ -121,14 +121,14 @@ def transformer_curves(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) 
         """
         w = unpacked(weights, shapes)
         here = (turns * at.unsqueeze(-1)).sum(1, keepdim=True)
-        kept = []
+        cache = []
 
         def remember(i: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            kept.append((keys[i] + k * at.unsqueeze(-1), values[i] + v * at.unsqueeze(-1)))
-            return kept[-1]
+            cache.append((keys[i] + k * at.unsqueeze(-1), values[i] + v * at.unsqueeze(-1)))
+            return cache[-1]
 
         states = read(decoder, w, token.unsqueeze(1), here, seen.unsqueeze(0), remember)
-        new_keys, new_values = (torch.stack(each) for each in zip(*kept, strict=True))
+        new_keys, new_values = (torch.stack(part) for part in zip(*cache, strict=True))
         return {**_drawn_from(logits(w, states.squeeze(1))), "keys": new_keys, "values": new_values}
 
     def update(
@@ -152,18 +152,16 @@ def transformer_curves(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) 
         """
         w = {name: value.detach().requires_grad_() for name, value in unpacked(weights, shapes).items()}
         (p, s), (g, t) = prompts.shape, tokens.shape[1:]
-        kept = []
+        cache = []
 
         def remember(_: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            kept.append([each.unsqueeze(1).expand(-1, g, -1, -1, -1).flatten(0, 1) for each in (k, v)])
+            cache.append([part.unsqueeze(1).expand(-1, g, -1, -1, -1).flatten(0, 1) for part in (k, v)])
             return k, v
 
         def beside(i: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            return torch.cat([kept[i][0], k], 2), torch.cat([kept[i][1], v], 2)
+            return torch.cat([cache[i][0], k], 2), torch.cat([cache[i][1], v], 2)
 
-        first = read(decoder, w, prompts, turns[:, :s], bias[:s, :s], remember)[
-            :, -1:
-        ]  # each prompt once for its group
+        first = read(decoder, w, prompts, turns[:, :s], bias[:s, :s], remember)[:, -1:]  # a prompt once for its group
         others = read(decoder, w, tokens[..., :-1].flatten(0, 1), turns[:, s : s + t - 1], bias[s:-1, :-1], beside)
         states = torch.cat([first.unsqueeze(1).expand(p, g, 1, -1), others.unflatten(0, (p, g))], 2)
         log_probs = logits(w, states.flatten(0, 2)).log_softmax(-1).view(p, g, t, -1)
@@ -171,7 +169,7 @@ def transformer_curves(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) 
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         total = (slope * logp).sum() + (entropy_slope * entropy).sum()
         gradients = torch.autograd.grad(total, list(w.values()))
-        new = adamw(weights, torch.cat([each.flatten() for each in gradients]), m, v, lr, longest, m_share, v_share)
+        new = adamw(weights, torch.cat([part.flatten() for part in gradients]), m, v, lr, longest, m_share, v_share)
         return {"logp": logp, "entropy": entropy, **new}
 
     return {"prefill": prefill, "decode": decode, "update": update}
@@ -207,13 +205,13 @@ def transformer(decoder: Decoder) -> dict[str, Program]:
     heads, width = decoder.heads, decoder.width
     p, g, s, t = 3, 5, 7, 11  # no two sizes that go together are equal, so that none is taken for another
     size, rows = s + t, 13
-    whole = torch.Generator().manual_seed(0)
-    turns, bias = torch.rand(2, size, width // 2, generator=whole), torch.zeros(size, size)
+    generator = torch.Generator().manual_seed(0)
+    turns, bias = torch.rand(2, size, width // 2, generator=generator), torch.zeros(size, size)
     prompts, tokens = torch.randint(2, 40, (p, s)), torch.randint(2, 40, (p, g, t))
     cache = (len(decoder.model.layers), rows, heads, size, width)
     token = {"token": torch.randint(2, 40, (rows,)), "keys": torch.zeros(cache), "values": torch.zeros(cache)}
-    moving = {name: torch.rand(p, g, t, generator=whole) for name in ("slope", "entropy_slope")}
-    moments = {name: torch.rand(len(flat), generator=whole) for name in "mv"}
+    moving = {name: torch.rand(p, g, t, generator=generator) for name in ("slope", "entropy_slope")}
+    moments = {name: torch.rand(len(flat), generator=generator) for name in "mv"}
     scalars = {name: torch.tensor(0.5) for name in ("lr", "longest", "m_share", "v_share")}
     common = {"weights": flat, "turns": turns}
     examples = {
