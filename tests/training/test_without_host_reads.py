@@ -23,8 +23,10 @@ PROMPTS = Chain().train_prompts[:5]
 SMALL = {"num_prompts": 6, "group_size": 4, "evaluate_every": 0, "details_every": 1}
 
 
-def policy_on_meta(name="chain"):
-    policy = load_policy(name, device="cpu")
+def policy_on_meta():
+    policy = load_policy(
+        "chain", device="cpu"
+    )  # computed by the decoder: transformers' modules read whether there is padding
     return Policy(policy.weights.to(META), policy.vocabulary, policy.source)
 
 
@@ -49,9 +51,8 @@ def as_on_a_gpu(monkeypatch):
 
 
 class TestMeta:
-    @pytest.mark.parametrize("name", POLICIES)
-    def test_forward_and_backward(self, name):
-        policy = policy_on_meta(name)
+    def test_forward_and_backward(self):
+        policy = policy_on_meta()
         ids = torch.zeros(4, 6, dtype=torch.long, device=META)
         tokens, owner = (
             torch.zeros(12, 1, 9, dtype=torch.long, device=META),
@@ -70,13 +71,9 @@ class TestMeta:
         assert all(weight.grad is not None and weight.grad.device == META for weight in policy.weights.parameters())
         assert Scorer.from_policy(policy).values(**place).shape == (12, 1, 9)
 
-    @pytest.mark.parametrize(
-        ("name", "limits"),
-        [("chain", {"top_k": 5, "top_p": 0.9}), ("chain-experts", {}), ("chain", {"temperature": 0.0})],
-        ids=str,
-    )
-    def test_a_decode_of_a_fixed_length(self, name, limits):
-        samples = sample(policy_on_meta(name), PROMPTS, group_size=3, max_new_tokens=40, stop_at_end=False, **limits)
+    @pytest.mark.parametrize("limits", [{"top_k": 5, "top_p": 0.9}, {"temperature": 0.0}], ids=str)
+    def test_a_decode_of_a_fixed_length(self, limits):
+        samples = sample(policy_on_meta(), PROMPTS, group_size=3, max_new_tokens=40, stop_at_end=False, **limits)
         assert samples.tokens.shape == samples.logp.shape == (5, 3, 40)
         assert samples.tokens.device == META
 
