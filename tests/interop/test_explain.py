@@ -364,6 +364,11 @@ def test_it_prints_and_shows_and_is_json():
     assert repr(explanation) == text
 
 
+def test_the_effect_of_another_beta_of_pairs_is_computed():
+    (line,) = (line for line in explain_config("DPOConfig(beta=.2)").slots if line.slot == "reward")
+    assert "begins at 2 times the length, and fades at 0.5 times" in line.effect  # the paper's is 0.1
+
+
 def test_what_no_piece_stands_for_is_named():
     explanation = explain_config("GRPOConfig(loss_type='maxent', num_generations=8)")
     assert "surrogate" in explanation.differing and "no piece of rlviz" in str(explanation)

@@ -217,6 +217,14 @@ SMOOTHED = replace(DPO, pair_loss=SigmoidPreference(label_smoothing=0.1))
         (GATE, WHOLE, 1, "aggregate", "inexpressible", "sapo takes the mean of responses"),
         (WEIGHT, WHOLE, 1, "aggregate", "inexpressible", "cispo takes the mean over tokens"),
         (replace(GRPO, surrogate=clipped_weight), WHOLE, 1, "bounds", "inexpressible", "no lower limit"),
+        (
+            DR_GRPO,
+            replace(WHOLE, max_new_tokens=32),
+            1,
+            "aggregate",
+            "approximate",
+            "loss and gradient are 0.5 of ours",
+        ),  # 16 / 32
         (SMOOTHED, None, 1, "pair loss", "inexpressible", "ignores label_smoothing"),
         (PPO, None, 1, "advantage", "inexpressible", "no critic"),
     ],
