@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 from rich.table import Column, Table
 
-from rlviz.cli.curves import CurveDrawer
 from rlviz.cli.options import (
     ChatTemplate,
     Device,
@@ -213,14 +212,11 @@ def train(
         f"seed {run.settings.seed}, in {plain(folder)}",
         soft_wrap=True,
     )
-    with CurveDrawer() as drawer:
-        stopped = _train(run)
-        if stopped:
-            say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {folder}")
-        curves = _curves(run)
-        drawer.begin(*curves)  # and draws while the policy is evaluated
-        _print_summary(run)
-        _save_curves(run, drawer, *curves)
+    stopped = _train(run)
+    if stopped:
+        say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {folder}")
+    _print_summary(run)
+    _draw_curves(run)
     if stopped:
         raise exit_after(stopped)
 
@@ -360,22 +356,14 @@ def _print_summary(run: TrainingRun[Any]) -> None:
     console.print(table)
 
 
-def _curves(run: TrainingRun[Any]) -> tuple[list[dict[str, Any]], str]:
-    """Return the rows of a run's history, as they stand in its folder, and the title of their picture."""
-    from rlviz.training.reading import read_rows
-    from rlviz.training.run_folder import metrics_of
-
-    records = [] if run.folder is None else [record for _, record in read_rows(run.folder.path / "metrics.jsonl")]
-    title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
-    return [metrics_of(record) for record in records], title
-
-
-def _save_curves(run: TrainingRun[Any], drawer: CurveDrawer, rows: list[dict[str, Any]], title: str) -> None:
+def _draw_curves(run: TrainingRun[Any]) -> None:
+    from rlviz.runs.learning import plot_learning_curves
     from rlviz.training.files import whole_file
 
-    if run.folder is None or not rows:
+    if run.folder is None or run.folder.metrics.empty:
         return
     picture = run.folder.path / "learning_curves.png"
+    title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
     with run.folder.writing(), whole_file(picture) as temporary:
-        temporary.write_bytes(drawer.finish(rows, title))
+        plot_learning_curves(run.folder.metrics, title=title).savefig(temporary, format="png")
     say(f"Curves: {picture}")
