@@ -212,7 +212,7 @@ SIZES += [
 ]
 
 
-@pytest.mark.parametrize(("judge", "make", "sizes"), SIZES, ids=str)
+@pytest.mark.parametrize(("judge", "make", "sizes"), SIZES, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_slips_are_known_at_any_size(judge, make, sizes):
     one = make(**sizes)
     for slip in one.slips:
