@@ -2,7 +2,7 @@
  * A transformer trains in the page: it samples, is judged, and learns by the library's algorithms, traced into programs.
  *
  * In a page this is a Web Worker made of a blob: run.js, tasks.js, planned.js and this file, one after the other
- * (`in_page.worker()`); the page's content security policy needs 'wasm-unsafe-eval' and worker-src blob:. Whoever imports it
+ * (`in_page.worker_script()`); the page's content security policy needs 'wasm-unsafe-eval' and worker-src blob:. Whoever imports it
  * (node) takes `trainer(post)`, a function of the same messages. What is shipped is packed by `rlviz.runs.in_page`, weights in
  * float16. The same messages give the same numbers in every browser that has WebAssembly.
  *

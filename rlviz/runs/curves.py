@@ -218,7 +218,7 @@ class LiveCurves(View):
             self.data = bound
             if looks != self._looks:
                 self._picture, self._looks = build_picture(series, self._graphs), looks
-                self.give(page_payload(self._picture, bound))
+                self.show_payload(page_payload(self._picture, bound))
 
     @property
     def caption(self) -> str:

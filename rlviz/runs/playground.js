@@ -231,7 +231,7 @@ function showToken(section, record, at, others) {
 
 // ---------------------------------------------------------------------------------------------------------------- the controls
 
-/** A control and its label: {home, put(value)}, of a slider rest(why), too: "" where it acts; `onChange(value)` is called when a person moves it. */
+/** A control and its label: {home, put(value)}, of a slider setIdle(why), too: "" where it acts; `onChange(value)` is called when a person moves it. */
 function makeControl({ label, options, stops, high, about = "" }, onChange) {
   const home = html("label", { className: "play-control", title: about });
   html("span", { className: "play-label", textContent: label }, home);
@@ -268,7 +268,7 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
 // ------------------------------------------------------------------------------------------------------------------- the whole
 
 /**
- * Put the playground into `root`. payload: what `given` of playground.py returns. load(part) promises a part: "programs", which are
+ * Put the playground into `root`. payload: what `page_payload` of playground.py returns. load(part) promises a part: "programs", which are
  * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. player(home, name), where recorded runs
  * are offered, shows one there. waits: what is said until Train is pressed, and nothing loaded before; "": it trains at once. Returns what `rlviz.run` is to a page.
  */

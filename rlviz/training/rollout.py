@@ -21,7 +21,7 @@ from small_models.routing import replay_routes
 from small_models.sampling import Samples, response_logits, token_entropy, token_logp
 from small_models.tasks import Grade
 
-Routes = tuple[Tensor, Tensor] | None  # of prompts and of tokens, as `small_models.routing.routes_of` gives them
+Routes = tuple[Tensor, Tensor] | None  # of prompts and of tokens, as `small_models.routing.record_routes` gives them
 OVER_TOKENS = {
     "over_tokens": True
 }  # marks a field with a number for each token; None where the algorithm does not need it
@@ -66,7 +66,7 @@ class Rollout:
     the tokens were drawn, None where it is π_old. old_values, returns: a critic's, and its targets. weights: shares of the
     tokens in the objective of their minibatch; chosen: the tokens that the algorithm chose in it. observed: the tokens that the
     environment wrote, None where the loss does not learn them; observed_weights: their shares. prompt_routes, routes: the
-    sampler's experts, as `small_models.routing.routes_of` returns them; None where they are not replayed. forward: logits and
+    sampler's experts, as `small_models.routing.record_routes` returns them; None where they are not replayed. forward: logits and
     critic's values of these responses, with gradient: the first update pops them instead of a second forward.
     """
 
@@ -189,7 +189,7 @@ def routes_at(routes: Routes, groups: Tensor) -> Routes:
 
 
 def replay_routing(policy: Policy, routes: Routes, owner: Tensor | None = None) -> AbstractContextManager[None]:
-    """Return a context in which a policy's forward replays these experts of `routes_of`; its own where routes is None."""
+    """Return a context in which a policy's forward replays these experts of `record_routes`; its own where routes is None."""
     if routes is None:
         return nullcontext()
     prompt_experts, token_experts = (
