@@ -71,6 +71,19 @@ class Predictions:
         self._lesson = lesson
         self.predictions = self._read()
 
+    def __call__(self, name: str) -> None:
+        """Ask for a guess, unless one is saved already or nobody can answer here. An empty answer leaves it open."""
+        question, *choices = self._question(name)
+        if self.predictions[name].guess is not None or not _is_answered():
+            return
+        words = f" ({', '.join(f'{place} {choice}' for place, choice in enumerate(choices, 1))})" if choices else ""
+        hint = ""
+        while answer := input(f"{hint}{question}{words} Your prediction: ").strip():
+            hint = self.take(name, answer)
+            if not hint:
+                return
+            hint += " (Enter alone leaves it open.) "
+
     def take(self, name: str, answer: str) -> str:
         """Save what somebody typed as the guess; return what is wrong with it, and save nothing, where it is no answer."""
         question, *choices = self._question(name)

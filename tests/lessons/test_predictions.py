@@ -40,6 +40,19 @@ def test_a_guess_stands_beside_the_result_also_after_a_restart_of_the_kernel(cap
     assert "you made no prediction; the run says 0.24" in capsys.readouterr().out
 
 
+def test_a_call_asks_until_there_is_an_answer_and_only_where_somebody_can_answer(monkeypatch):
+    asked_for, answers = [], ["a half", "50 %"]
+    monkeypatch.setattr("builtins.input", lambda question: asked_for.append(question) or answers.pop(0))
+    predict = Predictions("03_grpo", **QUESTIONS)
+    predict("dead")
+    assert not asked_for
+    monkeypatch.setenv("RLVIZ_ASK", "1")
+    predict("dead")
+    predict("dead")
+    assert len(asked_for) == 2 and asked_for[1].startswith("a half is not a number")
+    assert read()["dead"] == (0.5, None)
+
+
 def test_the_fields_save_what_is_typed_and_refuse_what_is_out_of_range(monkeypatch):
     questions = {
         "share": "Accuracy after 60 steps (0 to 1)?",
