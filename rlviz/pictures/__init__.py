@@ -2,7 +2,8 @@
 
 In: an algorithm and the values of controls. Out: an `Explorer`, as a widget, a page that needs no kernel, or a figure. A file is
 one idea; begin with clip.py. `spec` says what an explorer consists of, `explore` shows it, `arguments` reads and writes its
-settings, `shipped` holds the recorded programs. `__init__.pyi` lists what is offered; names are imported when first used.
+settings, `parameters` has the ranges and labels of an algorithm's sliders, `shipped` holds the recorded programs.
+`__init__.pyi` lists what is offered; names are imported when first used.
 """
 
 import lazy_loader

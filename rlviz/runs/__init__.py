@@ -1,9 +1,10 @@
 """Runs, once they are trained: curves, comparisons, diagnoses, the inspector, recordings, and panels that train.
 
 In come the records of `train`, a run folder, or a log of another program (`logs.py` reads it under rlviz's names). Out come
-figures (`learning.py`, `comparison.py`), findings (`diagnosis.py`, by the rules of rules.md) and pages (`inspector.py`,
-`playground.py`). Begin with `curves.py`, the picture that most of them show; then `inspector.py`: `inspected.py` writes a step
-for its page, `terms.py` works out where a token's numbers come from, `counterfactual.py` what other algorithms would have done.
+figures (`learning.py`, which also draws learning_curves.png; `comparison.py`), findings (`diagnosis.py`, by the rules of
+rules.md) and pages (`inspector.py`; `playground.py`, whose programs `in_page.py` traces). Begin with `curves.py`, the live
+picture of a run; then `inspector.py`: `inspected.py` writes a step for its page, `terms.py` works out where a token's numbers
+come from, `counterfactual.py` what other algorithms would have done.
 """
 
 import lazy_loader
