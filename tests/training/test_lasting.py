@@ -29,7 +29,7 @@ from rlviz.training import (
     run_folder,
     train,
 )
-from rlviz.training.files import json_text, whole_file, write_text
+from rlviz.training.files import json_text
 from small_models.evaluation import Evaluation
 from small_models.policies import Policy, load_policy
 from small_models.tasks import Chain
@@ -305,16 +305,6 @@ def test_a_healthy_run_may_have_metrics_that_are_no_numbers(monkeypatch, tmp_pat
     assert all(row["kl"] is None and row["entropy"] is None for row in rows(tmp_path / "run"))
     text = json_text({"a": [1.5, math.nan, {"b": -math.inf}], "c": (math.inf, "NaN")})
     assert json.loads(text, parse_constant=pytest.fail) == {"a": [1.5, None, {"b": None}], "c": [None, "NaN"]}
-
-
-def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path):
-    file = tmp_path / "state.json"
-    write_text(file, "old")
-    writing = whole_file(file)
-    writing.__enter__().write_text("ne")
-    assert file.read_text() == "old"
-    assert not writing.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
-    assert [path.name for path in tmp_path.iterdir()] == ["state.json"] and file.read_text() == "old"
 
 
 EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}

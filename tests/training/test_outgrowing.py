@@ -36,16 +36,6 @@ class TestMicroBatches:
         assert [part.tokens.shape[-1] for part in parts] == [2, 4, 9, 1]
         assert all(len(part.tokens) * (3 + part.tokens.shape[-1]) <= 16 for part in parts)
 
-    def test_every_row_is_in_one_part_with_its_weights_and_its_prompt(self):
-        rows = rows_of([2, 3, 1, 4, 2], prompts=[0, 0, 1, 1, 2])
-        parts = rows.split(14)
-        assert len(parts) > 1
-        seen = [value for part in parts for value in part.weights[part.mask].tolist()]
-        assert seen == rows.weights[rows.mask].tolist()
-        ids = [token for part in parts for token in part.prompt_ids[part.owner, 0].tolist()]
-        assert ids == [0, 0, 1, 1, 2]
-        assert [len(part.prompt_ids) for part in parts] == [len(set(part.owner.tolist())) for part in parts]
-
     def test_they_lower_the_peak_of_an_update(self):
         peaks = []
         for tokens in (0, 512):

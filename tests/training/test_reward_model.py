@@ -1,13 +1,12 @@
 """Training a reward model: the loss is Bradley and Terry's of the scores before the update, and it orders pairs."""
 
-from itertools import islice
 from math import log
 
 import pytest
 import torch
 
 from rlviz.training import reward_model
-from rlviz.training.reward_model import _batches, pair_accuracy, train_reward_model
+from rlviz.training.reward_model import pair_accuracy, train_reward_model
 from small_models.pairs import Pair
 from small_models.policies import build_policy
 from small_models.sampling import encode_prompts
@@ -69,15 +68,6 @@ def test_accuracy_counts_a_tie_half(monkeypatch):
     for at_once in (256, 2, 1):  # the longer one scores higher: right, tie, wrong, wrong, right
         monkeypatch.setattr(reward_model, "AT_ONCE", at_once)
         assert pair_accuracy(model, pairs) == 2.5 / 5
-
-
-def test_every_pair_is_used_before_one_comes_again():
-    taken = list(islice(_batches(5, 2, torch.Generator().manual_seed(0)), 10))
-    assert all(len(batch) == 2 for batch in taken)
-    flat = torch.cat(taken).tolist()
-    passes = [flat[start : start + 5] for start in range(0, 20, 5)]
-    assert all(sorted(one) == [0, 1, 2, 3, 4] for one in passes)
-    assert len(set(map(tuple, passes))) > 1
 
 
 @pytest.mark.parametrize("reads", ["last", "mean"])

@@ -1,6 +1,5 @@
 """A sampler that is not the trainer: what it samples with, what is kept of both, and what a run records of the difference."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from rlviz import GRPO, TIS
-from rlviz.training import RunFolder, TrainSettings, resume, train
+from rlviz.training import RunFolder, TrainSettings, train
 from small_models.policies import load_policy
 from small_models.precision import round_to_bits
 from small_models.sampling import response_logits, token_logp
@@ -109,21 +108,6 @@ def test_the_loss_is_given_both(tmp_path):
     tokens = [t for g in read[1].groups for r in g.responses for t in r.tokens]
     assert tokens and all(t.sampler_prob > 0 and t.sampler_prob != t.old_prob for t in tokens)
     assert sum(t.push for t in tokens if t.advantage > 0) > 0
-
-
-def test_a_run_of_before_there_was_another_sampler_is_read_and_goes_on(tmp_path):
-    list(start(replace(SHORT, steps=2), out=tmp_path / "run"))
-    config, metrics = (tmp_path / "run" / name for name in ("config.json", "metrics.jsonl"))
-    saved = json.loads(config.read_text(encoding="utf-8"))
-    older_settings = {name: value for name, value in saved["settings"].items() if not name.startswith("sampler_")}
-    assert len(older_settings) == len(saved["settings"]) - 3
-    config.write_text(json.dumps({**saved, "settings": older_settings}), encoding="utf-8")
-    rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    old = [{name: value for name, value in row.items() if not name.startswith("mismatch_")} for row in rows]
-    metrics.write_text("".join(json.dumps(row) + "\n" for row in old), encoding="utf-8")
-    assert [record.mismatch_kl for record in RunFolder.open(tmp_path / "run").records()] == [None, None]
-    run = resume(tmp_path / "run", steps=3, device="cpu")
-    assert run.settings.policy_samples and len(list(run)) == 1
 
 
 def test_what_is_recorded_of_the_difference():
