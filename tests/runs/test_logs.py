@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rlviz import RunFolder, diagnose, inspect_run
-from rlviz.runs import import_run
+from rlviz.runs import import_run, logs
 from rlviz.runs.learning import plot_learning_curves
 from rlviz.runs.logs import BEFORE
 from tests.interop.batch import HERE, frozen
@@ -97,6 +97,12 @@ def test_completions_without_pyarrow(trl_run, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     run = import_run(trl_run)
     assert "1 files of completions were not read" in run.notes[0] and not run.groups and len(run.rows) == 2
+
+
+def test_a_completion_is_right_above_a_half_by_the_first_function():
+    rows = [{"completion": "#1", "right": right, "short": 1.0, "advantage": 0.7} for right in (0.5, 0.6, 0.0)]
+    responses = logs._group(rows).responses
+    assert [(r.correct, r.reward) for r in responses] == [(False, 1.5), (True, 1.6), (False, 1.0)]
 
 
 def test_a_log_of_pairs(tmp_path):
@@ -190,6 +196,13 @@ def test_one_run_however_it_was_written(files, tmp_path):
     columns = {"reward": [0.1, 0.2, 0.3], "kl": [1e-3, 2e-3, 3e-3], "truncated": [0.5] * 3, "part:right": [0.25] * 3}
     for column, values in (columns | {"part:long": [-0.5] * 3}).items():
         assert run.logged[column].tolist() == pytest.approx(values)
+
+
+def test_points_of_tensorboard_as_json(tmp_path):
+    (tmp_path / "run-.-tag-actor_kl_loss.json").write_text("[[1.7e9, 1, 0.25], [1.7e9, 2, NaN]]")
+    run = import_run(tmp_path / "run-.-tag-actor_kl_loss.json")
+    assert run.source == "verl" and [row["step"] for row in run.rows] == [1, 2]
+    assert run.rows[0]["kl"] == 0.25 and math.isnan(run.rows[1]["kl"])
 
 
 def test_what_verl_printed(tmp_path):

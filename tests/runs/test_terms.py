@@ -309,11 +309,14 @@ def test_a_row_is_that_algorithm_s_own_loss(grpo):
         torch.testing.assert_close(row.pushes, expected, rtol=2e-4, atol=1e-6)
 
 
-def test_what_a_tool_wrote_stays_out_of_a_group_that_no_loss_saw():
-    """A group that was not selected has no weights, by which its tokens could be told from those that a tool wrote."""
+def test_what_no_loss_saw_stays_out_of_a_group():
+    """What a tool wrote in a group that was not selected, where nothing has a weight; a response that min_old_prob left out."""
     written, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
     group = GroupRecord("3+4=", "7", (response(1.0, written, read, written), response(0.0, written)))
     assert RecordedGroup.from_record(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
+    group = GroupRecord("3+4=", "7", (response(1.0, token(1.0), token(1.0)), response(0.0, written)))
+    pushes = Counterfactuals(NO_KL, []).evaluate(group)[0].pushes
+    assert pushes[0, 0].all() and not pushes[0, 1].any()
 
 
 def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():

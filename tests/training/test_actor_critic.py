@@ -1,4 +1,4 @@
-"""PPO's run: every tensor where it belongs, a critic that learns, a KL weight that adapts, the same curve after a stop."""
+"""PPO's run: a critic that learns, a forward that serves twice, a KL weight that adapts."""
 
 import gc
 import weakref

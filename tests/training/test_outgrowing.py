@@ -11,7 +11,6 @@ from rlviz.training import default_settings, train
 from rlviz.training.rollout import Rollout
 from small_models.policies import load_policy
 from small_models.precision import in_bfloat16
-from small_models.sampling import response_logits
 from tests.training.peak import peak_bytes
 
 NO_KL = replace(GRPO, kl=None)
@@ -65,14 +64,6 @@ class TestPrecision:
         settings = default_settings(NO_KL, **SMALL, precision="bfloat16", updates_per_rollout=8)
         record = next(train("chain", NO_KL, settings))
         assert record.ratio_std > 0.03
-        with in_bfloat16(torch.device("cpu")):
-            policy = load_policy("chain", device="cpu")
-            ids = torch.ones(1, 4, dtype=torch.long)
-            place = ids, ids.bool(), torch.ones(1, 1, 3, dtype=torch.long)
-            before = response_logits(policy, *place)
-            with torch.no_grad():
-                policy.model.lm_head.weight.mul_(2)
-            torch.testing.assert_close(response_logits(policy, *place), 2 * before)
 
     @pytest.mark.parametrize("critic", ["separate", "shared"])
     def test_a_critic_s_values_are_not_rounded(self, critic):

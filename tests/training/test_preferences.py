@@ -1,4 +1,4 @@
-"""DPO's run: the loss on the right tensors, the reference once, each pair as often as any other, the same curve after a stop."""
+"""DPO's run takes each pair as often as any other."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rewards of steps and learned ones: every number where its token is, refreshes and resets when they are due."""
+"""Rewards of steps and learned ones: every number where its token is, and what a refresh learns from."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from rlviz.algorithms import GRPO, GRPO_PROCESS
-from rlviz.training import (
-    TrainSettings,
-    learn_reward,
-    train,
-)
+from rlviz.training import TrainSettings, learn_reward, train
 from rlviz.training.records import repeated
 from rlviz.training.reward_model import REFRESH_STEPS, refresh
 from rlviz.training.rewards import agreement, pairs_among, step_rewards
