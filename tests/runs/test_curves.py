@@ -43,7 +43,6 @@ def test_a_mean_over_seeds_is_that_of_those_that_have_come_so_far(records):
     ("rewards", "limits"),
     [
         ((0.1, 0.9, 1.0), (-0.051, 1.02)),  # −.05 · 1.02, so that a line of zeros does not lie on the axis
-        ((0.0, 0.0, 0.0), (-0.051, 1.02)),
         ((0.1, 1.5, 1.0), (-0.0765, 1.53)),  # −.05 · 1.53, 1.02 · 1.5
         ((-0.1, 0.5, 0.2), (-0.102, 1.02)),  # −1.02 / 10
         ((-0.2, 4.0, float("nan")), (-0.2581875, 5.16375)),  # −.05 · 5.16375 below −.102 · 1.5², 1.02 · 1.5⁴

@@ -412,6 +412,13 @@ def test_what_follows_begins_no_earlier_than_its_cause():
         assert {finding.rule: finding.follows for finding in findings} == {"cause": "", "rises": follows}
         includes = [replace(rules[0], explains=(), includes=("rises",)), RISES]
         assert [finding.follows for finding in find(series_of(**columns), includes)] == ["", "cause"]
+    two = [replace(cause, name=name) for name in ("first", "second")]  # of causes of the same step the first rule's
+    findings = find(series_of(x=[3] * 20), [*two, RISES])
+    assert [(finding.rule, finding.follows) for finding in findings] == [
+        ("first", ""),
+        ("rises", "first"),
+        ("second", ""),
+    ]
 
 
 def test_a_part_that_falls_by_less_than_the_noise_of_two_steps_is_not_lost():

@@ -185,8 +185,6 @@ CASES = {
     "NaN in logits of pairs": Case(
         ("out.log", "\n".join(str({"loss": 0.69, "grad_norm": 2.0, "rewards/margins": 1e-4, "logits/chosen": NAN, "learning_rate": 1e-6}) for _ in range(2))),
         "names of TRL's DPOTrainer", "nan_measured", "note"),
-    "NaN in the loss and beside it": Case(
-        state(trl([5], loss=NAN, grad_norm=NAN, kl=NAN, learning_rate=0.0)), TRL_TITLE, "not_finite", steps=(5, 5)),
     "a broken dictionary below other text": Case(
         ("out.txt", "config = dict(\n  beta=0,\n)\nx = {\n\n{'loss': 0.0, 'grad_norm': 0.0, 'rewards/a/mean': 2.0, \n'learning_rate': 1e-6, \n"
          "'reward': 2.0, 'reward_std': 0.0, 'frac_reward_zero_std': 1.0, 'epoch': 0.01}\n"),

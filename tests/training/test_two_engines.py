@@ -22,10 +22,6 @@ def start(settings, algorithm=TIS, policy=None, **kwargs):
     return train(policy or load_policy("chain", device="cpu"), Chain(), algorithm, settings, **kwargs)
 
 
-def hooked():
-    return load_policy("chain", device="cpu").on_transformers()
-
-
 def logp_under(policy, samples, temperature=1.0):
     with torch.no_grad():
         return token_logp(response_logits(policy, **samples.model_inputs), samples.tokens, temperature=temperature)
@@ -48,7 +44,11 @@ def test_a_matrix_is_rounded_row_by_row():
     ("path", "bits", "lag"), [("plain", None, 0), ("plain", 4, 0), ("plain", None, 2), ("transformers", 4, 2)]
 )
 def test_what_samples_is_the_trainer_of_some_steps_ago_in_so_many_bits(path, bits, lag):
-    run = start(replace(SHORT, sampler_bits=bits, sampler_lag=lag), policy=None if path == "plain" else hooked())
+    policy = load_policy("chain", device="cpu")
+    run = start(
+        replace(SHORT, sampler_bits=bits, sampler_lag=lag),
+        policy=policy if path == "plain" else policy.on_transformers(),
+    )
     assert run.path == path
     past = []
     for step in range(4):
