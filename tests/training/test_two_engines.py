@@ -45,10 +45,8 @@ def test_a_matrix_is_rounded_row_by_row():
 )
 def test_what_samples_is_the_trainer_of_some_steps_ago_in_so_many_bits(path, bits, lag):
     policy = load_policy("chain", device="cpu")
-    run = start(
-        replace(SHORT, sampler_bits=bits, sampler_lag=lag),
-        policy=policy if path == "plain" else policy.on_transformers(),
-    )
+    policy = policy if path == "plain" else policy.on_transformers()
+    run = start(replace(SHORT, sampler_bits=bits, sampler_lag=lag), policy=policy)
     assert run.path == path
     past = []
     for step in range(4):
