@@ -135,17 +135,16 @@ def read() -> dict[str, Any]:
     return json.loads(gzip.decompress(FILE.read_bytes()))
 
 
-def main() -> None:
-    """Train the runs that are named, or all, and keep what they measured."""
-    runs = read() if FILE.exists() else {}
-    for name in sys.argv[1:] or PLANS:
-        plan = PLANS[name]
+def train_and_keep(file: Path, plans: Mapping[str, Any], make: Callable[[Any], Any]) -> None:
+    """Train the plans that the command names, or all, and keep what make(plan) gives in the file, in the plans' order."""
+    runs = json.loads(gzip.decompress(file.read_bytes())) if file.exists() else {}
+    for name in sys.argv[1:] or plans:
         print(name, flush=True)
-        runs[name] = {"settings": asdict(plan.settings), "columns": columns_of(plan.records())}
-        text = json.dumps({plan: runs[plan] for plan in PLANS if plan in runs}, separators=(",", ":"))
-        with whole_file(FILE) as temporary:
+        runs[name] = make(plans[name])
+        text = json.dumps({plan: runs[plan] for plan in plans if plan in runs}, separators=(",", ":"))
+        with whole_file(file) as temporary:
             temporary.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 if __name__ == "__main__":
-    main()
+    train_and_keep(FILE, PLANS, lambda plan: {"settings": asdict(plan.settings), "columns": columns_of(plan.records())})

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from rlviz.page.picture import Line
@@ -44,7 +43,6 @@ def test_a_mean_over_seeds_is_that_of_those_that_have_come_so_far(records):
     ("rewards", "limits"),
     [
         ((0.1, 0.9, 1.0), (-0.051, 1.02)),  # −.05 · 1.02, so that a line of zeros does not lie on the axis
-        ((0.0, 0.0, 0.0), (-0.051, 1.02)),
         ((0.1, 1.5, 1.0), (-0.0765, 1.53)),  # −.05 · 1.53, 1.02 · 1.5
         ((-0.1, 0.5, 0.2), (-0.102, 1.02)),  # −1.02 / 10
         ((-0.2, 4.0, float("nan")), (-0.2581875, 5.16375)),  # −.05 · 5.16375 below −.102 · 1.5², 1.02 · 1.5⁴
@@ -62,14 +60,6 @@ def test_all_that_a_picture_names_is_bound_before_there_is_a_record(graphs):
     named = {name for name, _, _ in picture.channels()}
     assert named <= set(bound) and page_payload(picture, bound)["data"] == bound
     assert len(draw_figure(picture, bound).axes) == 3
-
-
-def test_the_paper_has_the_numbers(records):
-    series = [Series("", [records])]
-    ax = draw_figure(build_picture(series), bind_data(series, 9, "")).axes[0]
-    rewards = next(line for line in ax.get_lines() if len(line.get_xdata()) == 3)
-    np.testing.assert_array_equal(rewards.get_ydata(), [record.reward for record in records])
-    assert ax.get_xlim() == (0, 9)
 
 
 def test_new_numbers_alone_are_sent_until_the_lines_are_others(records):

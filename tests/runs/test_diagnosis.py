@@ -323,25 +323,39 @@ def test_every_measure_by_hand():
     assert latest == pytest.approx(np.array([NAN, 1, 1, 1, 5, 5]), nan_ok=True)
 
 
-RISES = Rule("rises", "note", (Condition("x", "now", "≥", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo")
+RISES = Rule("rises", "note", (Condition("x", "now", "≥", 2, "two"),), "{0:.1f} {since}", "", "lr", "", "03_grpo")
+FALLS = replace(RISES, where=(Condition("x", "below its best", "≥", 2, "two"),))
+ZEROS = Rule("zeros", "note", (Condition("x", "now", "≤", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("rule", "values", "first", "every", "since"),
     [
-        ([1] * 10 + [3] * 10, ("3.0 since 13", 13)),  # the third 3 makes it the median of five
-        ([3] * 20, ("3.0 since 1", 1)),  # ever since there is a median
-        ([1] * 15 + [3] * 5, ("3.0 since 18", 18)),  # three steps
-        ([1] * 16 + [3] * 4, None),  # two steps are too few
-        ([3] * 10 + [1] * 10, None),  # not at the end
-        ([3] * 19, None),  # a rule needs twenty steps
-        ([3] * 10 + [NAN] * 10, ("3.0 since 1", 1)),  # what was measured last stands
-        ([NAN] * 20, None),
+        (RISES, [1] * 10 + [3] * 10, 1, 1, 13),  # the third 3 makes it the median of five
+        (RISES, [3] * 20, 1, 1, 1),  # ever since there is a median
+        (RISES, [1] * 15 + [3] * 5, 1, 1, 18),  # three steps
+        (RISES, [1] * 16 + [3] * 4, 1, 1, None),  # two steps are too few
+        (RISES, [3] * 10 + [1] * 10, 1, 1, None),  # not at the end
+        (RISES, [3] * 10 + [NAN] * 10, 1, 1, 1),  # what was measured last stands
+        (RISES, [NAN] * 20, 1, 1, None),
+        # a log has a row for each tenth step, or one for an evaluation between two: steps are counted, and not rows
+        (RISES, [3] * 19, 1, 1, None),  # a rule needs twenty steps
+        (RISES, [3] * 12, 10, 10, 10),  # 12 rows are 120 steps, 15 of them at least three rows
+        (RISES, [3] * 11, 10, 10, None),  # 110 steps: too few rows for a beginning and an end
+        (RISES, [3] * 60, 4, 4, 4),  # of 240 steps
+        # from the first step on is said only where it is so
+        (ZEROS, [0] * 20, 1, 1, 1),
+        (ZEROS, [0] * 20, 101, 1, 101),  # of a log that begins in the middle
+        (ZEROS, [0.5] + [0] * 20, 1, 1, 3),  # the first median, though a step was otherwise
+        (ZEROS, [NAN] * 4 + [0] * 20, 1, 1, 5),  # before that nothing was measured
+        (FALLS, [9] + [1] * 20, 1, 1, 2),  # at the first step it was at its best
     ],
 )
-def test_since_which_step_a_rule_holds(values, expected):
-    findings = find(series_of(x=values), [RISES])
-    assert [(finding.finding, finding.step) for finding in findings] == ([expected] if expected else [])
+def test_since_which_step_a_rule_holds(rule, values, first, every, since):
+    steps = first + every * np.arange(len(values), dtype=float)
+    findings = find(RunSeries({"step": steps, "x": np.array(values, dtype=float)}, {}), [rule])
+    assert [finding.step for finding in findings] == ([since] if since else [])
+    assert all(("from the first step on" in finding.finding) == (since == 1) for finding in findings)
 
 
 def test_a_rule_that_says_more_silences_another_and_the_order_is_that_of_the_rules():
@@ -349,43 +363,6 @@ def test_a_rule_that_says_more_silences_another_and_the_order_is_that_of_the_rul
     for silences, rules in ((("rises",), ["louder"]), ((), ["rises", "louder"])):
         findings = find(series_of(x=[3] * 20), [RISES, replace(louder, silences=silences)])
         assert [finding.rule for finding in findings] == rules
-
-
-ZEROS = Rule("zeros", "note", (Condition("x", "now", "≤", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
-FALLS = replace(RISES, where=(Condition("x", "below its best", "≥", 2, "two"),))
-
-
-@pytest.mark.parametrize(
-    ("rule", "values", "first", "since"),
-    [
-        (ZEROS, [0] * 20, 1, 1),
-        (ZEROS, [0] * 20, 101, 101),  # of a log that begins in the middle
-        (ZEROS, [0.5] + [0] * 20, 1, 3),  # the first median, though a step was otherwise
-        (ZEROS, [NAN] * 4 + [0] * 20, 1, 5),  # before that nothing was measured
-        (FALLS, [9] + [1] * 20, 1, 2),  # at the first step it was at its best
-    ],
-)
-def test_from_the_first_step_on_is_said_only_where_it_is_so(rule, values, first, since):
-    steps = np.arange(first, first + len(values), dtype=float)
-    (finding,) = find(RunSeries({"step": steps, "x": np.array(values, dtype=float)}, {}), [rule])
-    assert finding.step == since and ("from the first step on" in finding.finding) == (since == 1)
-
-
-@pytest.mark.parametrize(
-    ("rows", "every", "done", "window", "holds"),
-    [
-        (19, 1, 19, 5, False),  # 19 steps
-        (12, 10, 120, 3, True),  # 15 steps, in no fewer than three rows
-        (11, 10, 110, 3, False),  # 110 steps: too few rows for a beginning and an end
-        (60, 4, 240, 7, True),  # 25 steps
-    ],
-)
-def test_rules_count_steps_and_not_rows(rows, every, done, window, holds):
-    """A log has a row for each tenth step, or one for an evaluation between two."""
-    steps = np.arange(every, every * rows + 1, every, dtype=float)
-    series = RunSeries({"step": steps, "x": np.full(rows, 3.0)}, {})
-    assert (series.done, series.window) == (done, window)
-    assert bool(find(series, [RISES])) == holds
 
 
 SMALL = TrainSettings(steps=8, num_prompts=4, group_size=4, evaluate_every=0, details_every=0)
@@ -435,6 +412,13 @@ def test_what_follows_begins_no_earlier_than_its_cause():
         assert {finding.rule: finding.follows for finding in findings} == {"cause": "", "rises": follows}
         includes = [replace(rules[0], explains=(), includes=("rises",)), RISES]
         assert [finding.follows for finding in find(series_of(**columns), includes)] == ["", "cause"]
+    two = [replace(cause, name=name) for name in ("first", "second")]  # of causes of the same step the first rule's
+    findings = find(series_of(x=[3] * 20), [*two, RISES])
+    assert [(finding.rule, finding.follows) for finding in findings] == [
+        ("first", ""),
+        ("rises", "first"),
+        ("second", ""),
+    ]
 
 
 def test_a_part_that_falls_by_less_than_the_noise_of_two_steps_is_not_lost():
@@ -453,12 +437,3 @@ def test_markup_in_a_folder_s_name_and_texts_is_shown_as_it_is(trained, tmp_path
     (folder / "config.json").write_text(json.dumps(config))
     html = diagnose(folder)._repr_html_()
     assert "<img" not in html and html.count("&lt;img src=x") == 3
-
-
-def test_a_policy_that_is_lost_before_there_is_a_median_is_called_broken():
-    """In 25 steps, none of them evaluated, of which only the first two were better than guesses."""
-    lost = changed("lr x 100", held_out_accuracy=NAN)["columns"]
-    lost = {name: np.array(values[:25], dtype=float) for name, values in lost.items()}
-    assert lost["accuracy"][0] > 0.3 and lost["accuracy"][2:].max() < 0.15
-    findings = find(RunSeries(lost, {}))
-    assert findings[0].setting == "lr" and "broken" in [finding.rule for finding in findings]

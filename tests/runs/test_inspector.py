@@ -98,13 +98,7 @@ def with_responses(record, *responses):
 
 def strongest(record):
     """Group, response and token, from 1, of the strongest push among groups with right and wrong responses."""
-    pushes = {
-        (g, r, t): (len({response.correct for response in group.responses}), abs(token.push))
-        for g, group in enumerate(record.groups, 1)
-        for r, response in enumerate(group.responses, 1)
-        for t, token in enumerate(response.tokens, 1)
-    }
-    return max(pushes, key=pushes.get)
+    return tuple(place + 1 for place in inspected.strongest_push(record))
 
 
 def place_of(inspector):
@@ -221,11 +215,7 @@ def test_from_disk_it_shows_what_it_shows_of_the_records_and_a_saved_notebook_ha
         inspect_run(source, algorithm=GRPO) for source in (records, str(folder), RunFolder.open(folder))
     )
     for inspector in others:
-        assert (inspector.data, inspector.picture, inspector.run) == (
-            from_list.data,
-            from_list.picture,
-            from_list.run,
-        )
+        assert (inspector.data, inspector.picture, inspector.run) == (from_list.data, from_list.picture, from_list.run)
     data, _ = from_list._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == from_list.png and data["text/plain"] == from_list.caption
     assert "application/vnd.jupyter.widget-view+json" in data

@@ -17,15 +17,7 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.runs import in_page
-from rlviz.runs.playground import (
-    POLICIES,
-    RECORDED,
-    SLIDERS,
-    TRIES,
-    controls,
-    page_payload,
-    standalone_page,
-)
+from rlviz.runs.playground import POLICIES, RECORDED, SLIDERS, TRIES, controls, page_payload, standalone_page
 from rlviz.runs.recordings import RECORDINGS
 from rlviz.types import Batch
 from small_models.tasks import TASKS
@@ -139,13 +131,11 @@ def test_a_group_s_tokens_stand_where_its_numbers_do(ask):
     assert (wrong["texts"], wrong["places"], wrong["A"], wrong["isRight"]) == (["=", "1"], [9, 10], -2, False)
 
 
-STEP, DIVERGED, REFUSED, DONE = ({"is": kind} for kind in ("step", "diverged", "refused", "done"))
+STEP, DIVERGED, DONE = ({"is": kind} for kind in ("step", "diverged", "done"))
 REPLIES = {  # what a worker replies, and to which of two messages → what the two are answered; None: nothing yet
     "in order": ([(0, STEP), (0, DONE), (1, STEP), (1, DONE)], [[STEP], [STEP]]),
     "out of order": ([(1, STEP), (0, STEP), (1, DONE), (0, DONE)], [[STEP], [STEP]]),
     "more than one": ([(0, STEP), (0, DIVERGED), (0, DONE), (1, DONE)], [[STEP, DIVERGED], []]),
-    "refused": ([(0, REFUSED), (0, DONE), (1, STEP), (1, DONE)], [[REFUSED], [STEP]]),
-    "late": ([(0, DONE), (0, STEP), (1, STEP), (1, DONE)], [[], [STEP]]),
     "twice": ([(0, STEP), (0, DONE), (0, STEP), (0, DONE), (1, DONE)], [[STEP], []]),
     "to nobody": ([(9, STEP), (9, DONE), (1, STEP), (1, DONE)], [None, [STEP]]),
 }

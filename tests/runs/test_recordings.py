@@ -57,23 +57,6 @@ def test_what_is_said_of_them_is_there_to_be_seen():
     assert in_caption("hacked", 1, "reward") < 0 and in_caption("hacked", 60, "reward") > 1.5
 
 
-def test_the_tool_s_tokens_are_not_pushed_and_the_policy_learns_to_ask():
-    """A call ends with ";", and the tool writes two tokens after it: what stands in the table, and a comma."""
-
-    def written_by_the_tool(step):
-        pushes = []
-        for response in responses("lookup", step):
-            calls = [place for place, token in enumerate(response["tokens"]) if token == ";"]
-            pushes += [push for place in calls for push in response["push"][place + 1 : place + 3]]
-        return pushes
-
-    steps = EVERY["lookup"]["run"]["tokens"]
-    assert not any(push for step in steps for push in written_by_the_tool(step))
-    assert any(push for step in steps for response in responses("lookup", step) for push in response["push"])
-    assert len(written_by_the_tool(steps[-1])) > len(written_by_the_tool(steps[0])) > 0
-    assert in_caption("lookup", 5, "held-out accuracy") < 0.7 and in_caption("lookup", 40, "held-out accuracy") > 0.85
-
-
 def test_there_is_a_small_file_for_each_and_recording_anew_gives_its_form():
     sizes = {file.name.removesuffix(".json.gz"): file.stat().st_size for file in HERE.glob("*.gz")}
     assert sizes.keys() == RECORDINGS.keys() and max(sizes.values()) < 200_000

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from tests.runs.diagnosed_runs import train_and_keep
 
 FILE = Path(__file__).with_suffix(".json.gz")
 Rewards = tuple[Callable[..., list[float]], ...]
@@ -88,26 +89,23 @@ HELD_OUT = tuple(PLANS)[1::2]
 
 def rewards_of(task: Any) -> dict[str, Callable[..., list[float]]]:
     """Return the reward functions by name; a trainer logs each under this name."""
+    scores: dict[str, Callable[[str, str], float]] = {
+        "right": lambda prompt, text: float(task.grade(prompt, text).correct),
+        "always_one": lambda prompt, text: 1.0,
+        "always_half": lambda prompt, text: -0.5,
+        "boxed": lambda prompt, text: float(r"\boxed{" in text),
+        "short": lambda prompt, text: 1 - len(text) / 24,
+        "long": lambda prompt, text: len(text) / 24,
+    }
 
-    def right(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
-        return [float(task.grade(p, c).correct) for p, c in zip(prompts, completions, strict=True)]
+    def named(name: str, score: Callable[[str, str], float]) -> Callable[..., list[float]]:
+        def reward(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+            return [score(prompt, text) for prompt, text in zip(prompts, completions, strict=True)]
 
-    def always_one(completions: list[str], **_: Any) -> list[float]:
-        return [1.0 for _ in completions]
+        reward.__name__ = name
+        return reward
 
-    def always_half(completions: list[str], **_: Any) -> list[float]:
-        return [-0.5 for _ in completions]
-
-    def boxed(completions: list[str], **_: Any) -> list[float]:
-        return [float(r"\boxed{" in text) for text in completions]
-
-    def short(completions: list[str], **_: Any) -> list[float]:
-        return [1 - len(text) / 24 for text in completions]
-
-    def long(completions: list[str], **_: Any) -> list[float]:
-        return [len(text) / 24 for text in completions]
-
-    return {reward.__name__: reward for reward in (right, always_one, always_half, boxed, short, long)}
+    return {name: named(name, score) for name, score in scores.items()}
 
 
 def move_reference(trainer: Any) -> None:
@@ -189,19 +187,6 @@ def read() -> dict[str, list[dict[str, Any]]]:
     return json.loads(gzip.decompress(FILE.read_bytes()))
 
 
-def main() -> None:
-    """Train the runs that are named, or all, and keep what was logged."""
-    from rlviz.training.files import whole_file
-
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or PLANS:
-        print(name, flush=True)
-        log = log_of(PLANS[name])
-        logs = (read() if FILE.exists() else {}) | {name: log}
-        text = json.dumps({plan: logs[plan] for plan in PLANS if plan in logs}, separators=(",", ":"))
-        with whole_file(FILE) as temporary:
-            temporary.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    train_and_keep(FILE, PLANS, log_of)

@@ -1,6 +1,5 @@
 """What a step records of single tokens: weights and pushes by hand and by finite differences, and back from disk unchanged."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import torch
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO
 from rlviz.pieces.aggregation import token_mean
-from rlviz.pieces.bounds import FixedBounds, no_bounds
+from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.training import TrainSettings, train
 from rlviz.training.records import loss_and_pushes, record_groups, token_weights
@@ -39,36 +38,25 @@ def one_group(ratios, advantages):
     return old_logp + torch.tensor([log_ratio], dtype=torch.double), Batch(old_logp, advantages, mask)
 
 
-def test_pushes_by_hand():
+CONSTANT = replace(NO_KL, surrogate=lambda ratio, advantages, lower, upper: advantages)
+WIDE_GSPO = replace(GSPO, bounds=FixedBounds(eps_low=0.5, eps_high=0.5))
+PUSHES = (  # algorithm, ratios of the tokens, advantages of the responses, log π_ref − log π, the pushes
     # sequence mean of two responses of 1 and 3 tokens: weights 1/(2·1) and 1/(2·3); the slope of a token is ratio · A
     # 1.1: ½ · 1.1 = .55 | A = −1: 1.3 is above the limits but stays alive, −1.3/6 | .7 is below 1 − .2: cut | 1: −1/6
-    logp, batch = one_group([[1.1], [1.3, 0.7, 1.0]], [1.0, -1.0])
-    expected = torch.tensor([[[0.55, 0, 0], [-1.3 / 6, 0, -1 / 6]]], dtype=torch.double)
-    torch.testing.assert_close(loss_and_pushes(NO_KL, logp, batch)[1], expected, rtol=1e-12, atol=1e-12)
-
-
-def test_the_push_of_a_ratio_that_all_tokens_share_has_all_their_values_in_it():
+    (NO_KL, [[1.1], [1.3, 0.7, 1.0]], [1.0, -1.0], 0.0, [[0.55, 0, 0], [-1.3 / 6, 0, -1 / 6]]),
     # GSPO, one response of 2 tokens: s = √(1.21 · 1) = 1.1, objective s · A, each token's slope s · A / 2 = 1.1 · 2 / 2
-    logp, batch = one_group([[1.21, 1.0]], [2.0])
-    wide = replace(GSPO, bounds=FixedBounds(eps_low=0.5, eps_high=0.5))
-    torch.testing.assert_close(
-        loss_and_pushes(wide, logp, batch)[1], torch.full((1, 1, 2), 1.1, dtype=torch.double), rtol=1e-12, atol=1e-12
-    )
-
-
-def test_the_kl_term_pushes_back_to_the_reference():
+    (WIDE_GSPO, [[1.21, 1.0]], [2.0], 0.0, [[1.1, 1.1]]),
     # A = 0: nothing but −0.04 · k3 with x = ref_logp − logp, whose slope by logp is −0.04 · (1 − eˣ); here eˣ = 3
-    logp, batch = one_group([[1.0]], [0.0])
-    reference = replace(batch, ref_logp=logp + math.log(3))
-    torch.testing.assert_close(
-        loss_and_pushes(GRPO, logp, reference)[1], torch.full((1, 1, 1), 0.08, dtype=torch.double)
-    )
+    (GRPO, [[1.0]], [0.0], math.log(3), [[0.08]]),
+    (CONSTANT, [[1.2, 0.9]], [1.0], 0.0, [[0, 0]]),  # which moves with nothing
+)
 
 
-def test_a_surrogate_that_moves_with_nothing_pushes_nothing():
-    logp, batch = one_group([[1.2, 0.9]], [1.0])
-    constant = replace(NO_KL, surrogate=lambda ratio, advantages, lower, upper: advantages)
-    assert not loss_and_pushes(constant, logp, batch)[1].any()
+@pytest.mark.parametrize(("algorithm", "ratios", "advantages", "reference", "pushes"), PUSHES)
+def test_pushes_by_hand(algorithm, ratios, advantages, reference, pushes):
+    logp, batch = one_group(ratios, advantages)
+    seen = loss_and_pushes(algorithm, logp, replace(batch, ref_logp=logp + reference))[1]
+    torch.testing.assert_close(seen, torch.tensor([pushes], dtype=torch.double), rtol=1e-12, atol=1e-12)
 
 
 def test_weights_by_hand():
@@ -140,12 +128,3 @@ def test_what_the_loss_does_not_see_has_no_weight_and_is_not_clipped():
     assert {response.truncated for response in responses} == {True, False}
     for response in responses:
         assert all((token.weight == 0) == response.truncated for token in response.tokens)
-
-
-def test_no_upper_limit_is_null_in_the_samples(tmp_path):
-    run = start(replace(NO_KL, bounds=no_bounds), replace(MANY, steps=1, details_every=1), out=tmp_path / "run")
-    record = next(run)
-    token = record.group[0].tokens[0]
-    assert token.upper is None and token.lower == 0 and not token.clipped
-    line = (tmp_path / "run" / "samples.jsonl").read_text()
-    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))

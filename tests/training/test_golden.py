@@ -16,19 +16,7 @@ from tests.training.runs import RUNS, begin, groups, numbers
 
 TABLE = Path(__file__).with_name("golden.jsonl")  # a line a step of a run
 STEPS = 4
-TOKEN_NUMBERS = (
-    "new_prob",
-    "ref_prob",
-    "ratio",
-    "lower",
-    "upper",
-    "advantage",
-    "objective",
-    "weight",
-    "push",
-    "value",
-    "entropy",
-)
+TOKEN_NUMBERS = "new_prob ref_prob ratio lower upper advantage objective weight push value entropy".split()
 # Another processor rounds matrix products in another order, and a run carries that on; a changed formula moves more.
 CLOSE = {"rel": 1e-3, "abs": 1e-5}
 NAMES = [

@@ -25,10 +25,12 @@ def informative(rollout):
 
 
 def test_dead_groups_are_replaced_until_as_many_as_wanted_are_informative():
-    rollout = start().collect()
+    run, twin = start(), start()
+    record, rollout = next(run), twin.collect()
     assert len(rollout.sampled.prompts) > 6, "no group was dead: choose another seed"
     assert rollout.sampled.selected.tolist() == informative(rollout)
-    assert len(rollout.sampled.selected) == 6
+    assert (record.responses_used, record.responses_sampled) == (6 * 4, 4 * len(rollout.sampled.prompts))
+    assert run.tokens_sampled == int(rollout.samples.mask.sum())
     assert informative(rollout)[-1] == len(rollout.sampled.prompts) - 1, "more was sampled than needed"
     assert len(set(rollout.sampled.prompts)) == len(rollout.sampled.prompts)
     assert rollout.samples.tokens.shape[:2] == rollout.rewards.shape == (len(rollout.sampled.prompts), 4)
@@ -42,35 +44,13 @@ def test_without_rounds_training_goes_on_with_the_groups_that_are_left():
     assert len(first.sampled.selected) < 6
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 5])
-def test_no_more_than_max_rounds_times_the_prompts_are_sampled(rounds):
+@pytest.mark.parametrize(("most", "pool", "rounds", "sampled"), [(1, 0, 1, 6), (5, 0, 5, 30), (5, 15, 3, 15)])
+def test_no_more_than_max_rounds_times_the_prompts_or_the_pool_are_sampled(most, pool, rounds, sampled):
     """A temperature near 0 gives equal responses, so every group is dead."""
-    cold = replace(SETTINGS, temperature=1e-4)
-    record = next(start(replace(PLAIN, select=DynamicSampling(max_rounds=rounds)), cold))
-    assert (record.rounds, record.responses_sampled, record.responses_used) == (rounds, rounds * 6 * 4, 0)
-    assert record.contributing == record.rows_used == 0
-
-
-def test_it_stops_where_the_pool_ends():
-    cold = replace(SETTINGS, temperature=1e-4, prompt_pool=15)
-    assert next(start(settings=cold)).responses_sampled == 15 * 4
-
-
-def test_the_record_counts_what_was_sampled_and_what_was_used():
-    run, twin = start(), start()
-    record, rollout = next(run), twin.collect()
-    assert record.responses_sampled == 4 * len(rollout.sampled.prompts)
-    assert record.responses_used == 24
-    assert record.rounds > 1
-    assert record.contributing == pytest.approx(
-        24 / record.responses_sampled
-    )  # in an informative group no advantage is 0
-    assert run.tokens_sampled == int(rollout.samples.mask.sum())
-
-
-def test_a_repeated_group_is_used_once():
-    twice = replace(GRPO, kl=None, select=lambda rewards: torch.tensor([0, 0, 1]))
-    assert next(start(twice)).responses_used == 8
+    cold = replace(SETTINGS, temperature=1e-4, prompt_pool=pool)
+    record = next(start(replace(PLAIN, select=DynamicSampling(max_rounds=most)), cold))
+    assert (record.rounds, record.responses_sampled, record.responses_used) == (rounds, sampled * 4, 0)
+    assert record.contributing == record.rows_used == record.loss == record.grad_norm == 0
 
 
 def test_a_pool_is_the_same_for_a_seed_and_all_that_is_drawn_from():

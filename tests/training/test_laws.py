@@ -21,15 +21,8 @@ SHARES = "accuracy well_formed truncated contributing rows_used repetition clip_
 each_run = pytest.mark.parametrize("name", ROWS)
 # each way to record or to measure: a reference's numbers, chosen tokens, a critic's, the sampler's, routes, a tool's, pairs
 RECORDED = [
-    "GRPO",
-    "chosen tokens",
-    "PPO",
-    "an old sampler",
-    "GSPO on experts",
-    "a tool",
-    "transformers' forward",
-    "DPO",
-]
+    "GRPO", "chosen tokens", "PPO", "an old sampler", "GSPO on experts", "a tool", "transformers' forward", "DPO"
+]  # fmt: skip
 # each way to divide: zero rows or none, weights of all rows, chosen tokens, an entropy, routes, both critics, bfloat16
 DIVIDED = [
     "GRPO", "GRPO without KL", "DAPO", "chosen tokens", "forking tokens", "GSPO on experts", "PPO", "PPO, shared critic",

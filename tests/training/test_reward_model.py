@@ -1,26 +1,20 @@
-"""Training a reward model: the loss is Bradley and Terry's of the scores before the update, and it orders pairs."""
-
-from itertools import islice
-from math import log
+"""Training a reward model: the loss is Bradley and Terry's of the scores before the update; a tie counts half."""
 
 import pytest
 import torch
 
 from rlviz.training import reward_model
-from rlviz.training.reward_model import _batches, pair_accuracy, train_reward_model
+from rlviz.training.reward_model import pair_accuracy, train_reward_model
 from small_models.pairs import Pair
 from small_models.policies import build_policy
 from small_models.sampling import encode_prompts
 from small_models.scorers import RewardModel
 
 PAIRS = [
-    Pair("1=", "ab", "ba"),
-    Pair("12=", "acc", "b"),
-    Pair("3=", "a", "cba"),
-    Pair("45=", "ac", "bc"),
-    Pair("678=", "abb", "bab"),
-    Pair("9=", "aa", ""),
-]
+    Pair(f"{prompt}=", chosen, rejected)
+    for prompt, chosen, rejected in
+    (("1", "ab", "ba"), ("12", "acc", "b"), ("3", "a", "cba"), ("45", "ac", "bc"), ("678", "abb", "bab"), ("9", "aa", ""))
+]  # fmt: skip
 
 
 def tiny(reads="last"):
@@ -42,42 +36,16 @@ def gap(model, pair):
     return score_alone(model, pair.prompt, pair.chosen) - score_alone(model, pair.prompt, pair.rejected)
 
 
-@pytest.mark.parametrize("reads", ["last", "mean"])
-def test_six_pairs_get_ordered(reads):
-    model = tiny(reads)
-    assert pair_accuracy(model, PAIRS) == 0.5  # every score is 0, and a tie counts half
-    records = list(train_reward_model(model, PAIRS, steps=60, lr=1e-2))
-    # at first chosen − rejected = 0 everywhere, and −log σ(0) = log 2
-    assert (records[0].loss, records[0].accuracy) == (pytest.approx(log(2), abs=1e-12), 0.5)
-    assert pair_accuracy(model, PAIRS) == 1.0
-    assert records[-1].loss < 0.2
-    assert all(gap(model, pair) > 0 for pair in PAIRS)
-
-
 def test_accuracy_counts_a_tie_half(monkeypatch):
     model = tiny()
     monkeypatch.setattr(
         RewardModel, "rewards", lambda self, prompt_ids, prompt_mask, tokens, mask: mask.sum(-1).double()
     )
-    pairs = [
-        Pair("1=", "aa", "b"),
-        Pair("1=", "a", "b"),
-        Pair("1=", "a", "bb"),
-        Pair("1=", "", "bb"),
-        Pair("2=", "a", ""),
-    ]
+    texts = ("aa", "b"), ("a", "b"), ("a", "bb"), ("", "bb"), ("a", "")
+    pairs = [Pair("1=", *both) for both in texts]
     for at_once in (256, 2, 1):  # the longer one scores higher: right, tie, wrong, wrong, right
         monkeypatch.setattr(reward_model, "AT_ONCE", at_once)
         assert pair_accuracy(model, pairs) == 2.5 / 5
-
-
-def test_every_pair_is_used_before_one_comes_again():
-    taken = list(islice(_batches(5, 2, torch.Generator().manual_seed(0)), 10))
-    assert all(len(batch) == 2 for batch in taken)
-    flat = torch.cat(taken).tolist()
-    passes = [flat[start : start + 5] for start in range(0, 20, 5)]
-    assert all(sorted(one) == [0, 1, 2, 3, 4] for one in passes)
-    assert len(set(map(tuple, passes))) > 1
 
 
 @pytest.mark.parametrize("reads", ["last", "mean"])

@@ -1,4 +1,4 @@
-"""Rewards of steps and learned ones: every number where its token is, refreshes and resets when they are due."""
+"""Rewards of steps and learned ones: every number where its token is, and what a refresh learns from."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from rlviz.algorithms import GRPO, GRPO_PROCESS
-from rlviz.training import (
-    TrainSettings,
-    learn_reward,
-    train,
-)
+from rlviz.training import TrainSettings, learn_reward, train
 from rlviz.training.records import repeated
 from rlviz.training.reward_model import REFRESH_STEPS, refresh
 from rlviz.training.rewards import agreement, pairs_among, step_rewards
@@ -155,14 +151,3 @@ class TestLearnedReward:
         assert set(pairs[90:]) <= set(learned.pairs)
         assert steps == REFRESH_STEPS
         assert refresh(model, [], learned.pairs, seed=0) is None
-
-
-def test_the_reference_is_reset_when_it_is_due():
-    run = start(GRPO, replace(SHORT, reset_reference_every=2, steps=5))
-    kls = [next(run).kl, next(run).kl]
-    assert kls[1] > 1e-5
-    for name, tensor in run.policy.model.state_dict().items():
-        assert torch.equal(tensor, run.state.reference.model.state_dict()[name])
-    third = next(run)
-    assert third.kl == pytest.approx(0, abs=1e-6)
-    assert next(run).kl > 1e-5

@@ -1,6 +1,5 @@
 """How far a step moves the policy, in its records: spread of token and sequence ratios, and routing."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -26,16 +25,12 @@ def rows_of(old_logp, mask):
     return Rollout(None, None, 0.0, *place, tokens=nothing, mask=mask, old_logp=old_logp, advantages=nothing)
 
 
-def update_at(logp, rows):
-    """Return what happened in an update whose loss saw these log-probabilities and made nothing of them."""
+def update_at(logp, rows, ratio=None):
+    """Return what happened in an update whose loss saw these log-probabilities and made nothing of them but a ratio."""
     nothing = torch.zeros_like(logp)
-    loss = LossOutput(nothing.sum(), nothing, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
+    ratio = nothing if ratio is None else ratio
+    loss = LossOutput(nothing.sum(), ratio, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
     return Updates.from_loss(loss, logp, rows) + Updates(count=1, tokens=int(rows.mask.sum()))
-
-
-def spreads(updates):
-    numbers = updates.numbers()
-    return {name: numbers[name] for name in ("token_ratio_std", "sequence_ratio_std")}
 
 
 def test_ratios_by_hand():
@@ -53,25 +48,18 @@ def test_ratios_by_hand():
     assert numbers["sequence_ratio_std"] == pytest.approx(math.sqrt(0.75), rel=1e-6)
 
 
-def test_a_response_that_begins_with_an_observation_counts_by_its_own_tokens():
-    """The loss sees the last token alone, of ratio 2; the one beside it has 1: standard deviation 1/2 of both kinds."""
+def test_the_loss_s_own_tokens_count_and_neither_an_observation_nor_padding():
+    """Of two tokens each response has one: its ratio is 2, or 1: standard deviation 1/2 of both kinds.
+
+    A ratio of one's own is 2 and 1/2 there, and 9 elsewhere: mean 5/4, standard deviation 3/4.
+    """
     log_ratio = torch.tensor([[[7.0, math.log(2)]], [[0.0, 7.0]]])
-    mask = torch.tensor([[[False, True]], [[True, False]]])
-    old_logp = torch.zeros(2, 1, 2)
-    assert spreads(update_at(log_ratio, rows_of(old_logp, mask))) == {
-        "token_ratio_std": pytest.approx(0.5, rel=1e-6),
-        "sequence_ratio_std": pytest.approx(0.5, rel=1e-6),
-    }
-
-
-def test_what_a_ratio_of_one_s_own_says_of_padding_does_not_count():
-    """2 and 1/2 on tokens, 9 on padding: mean 5/4, standard deviation 3/4."""
-    ratio, mask = torch.tensor([[[2.0, 0.5, 9.0]]]), torch.tensor([[[True, True, False]]])
-    rows = rows_of(torch.zeros(1, 1, 3), mask)
-    nothing = torch.zeros(1, 1, 3)
-    loss = LossOutput(nothing.sum(), ratio, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
-    numbers = (Updates.from_loss(loss, nothing, rows) + Updates(count=1, tokens=2)).numbers()
-    assert (numbers["ratio_mean"], numbers["ratio_std"]) == (1.25, 0.75)
+    rows = rows_of(torch.zeros(2, 1, 2), torch.tensor([[[False, True]], [[True, False]]]))
+    numbers = update_at(log_ratio, rows, torch.tensor([[[9.0, 2.0]], [[0.5, 9.0]]])).numbers()
+    names = "token_ratio_std", "sequence_ratio_std", "ratio_mean", "ratio_std"
+    assert [numbers[name] for name in names] == pytest.approx([0.5, 0.5, 1.25, 0.75], rel=1e-6)
+    empty = Updates(count=1).numbers()
+    assert empty["token_ratio_std"] == empty["sequence_ratio_std"] == 0.0
 
 
 def test_clipped_tokens_are_counted_by_their_side():
@@ -86,11 +74,7 @@ def test_clipped_tokens_are_counted_by_their_side():
     assert (numbers["loss"], updates.value_loss / updates.count, updates.rows) == (1.5, 2.0, 1)
 
 
-def test_no_update_no_spread():
-    assert spreads(Updates(count=1)) == {"token_ratio_std": 0.0, "sequence_ratio_std": 0.0}
-
-
-def test_steps_without_flips_are_missing_numbers_and_so_are_those_of_before(tmp_path):
+def test_steps_without_flips_are_missing_numbers(tmp_path):
     settings = replace(SHORT, steps=8, num_prompts=4, updates_per_rollout=2, evaluate_every=0)
     records = list(train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, settings, out=tmp_path / "run"))
     folder = RunFolder.open(tmp_path / "run")
@@ -98,9 +82,3 @@ def test_steps_without_flips_are_missing_numbers_and_so_are_those_of_before(tmp_
     for table in (folder.metrics, history(records)):
         assert table["routing_flips"].dtype == float and table["routing_flips"].notna().tolist() == counted
         assert table["routing_flips"].mean() == pytest.approx((records[2].routing_flips + records[7].routing_flips) / 2)
-    # a run from before these columns reads as one that did not record them
-    file = tmp_path / "run" / "metrics.jsonl"
-    new = ("token_ratio_std", "sequence_ratio_std", "routing_flips")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps({k: v for k, v in line.items() if k not in new}) + "\n" for line in lines))
-    assert [getattr(folder.records()[0], name) for name in new] == [None, None, None]

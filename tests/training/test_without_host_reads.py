@@ -54,17 +54,9 @@ class TestMeta:
     def test_forward_and_backward(self):
         policy = policy_on_meta()
         ids = torch.zeros(4, 6, dtype=torch.long, device=META)
-        tokens, owner = (
-            torch.zeros(12, 1, 9, dtype=torch.long, device=META),
-            torch.zeros(12, dtype=torch.long, device=META),
-        )
-        place = {
-            "prompt_ids": ids,
-            "prompt_mask": ids.bool(),
-            "tokens": tokens,
-            "wanted": tokens.bool(),
-            "owner": owner,
-        }
+        tokens = torch.zeros(12, 1, 9, dtype=torch.long, device=META)
+        place = {"prompt_ids": ids, "prompt_mask": ids.bool(), "tokens": tokens, "wanted": tokens.bool()}
+        place["owner"] = tokens[:, 0, 0]
         logits, hidden = response_logits_and_hidden(policy, **place)
         assert logits.shape == (12, 1, 9, 48) and hidden.shape[:3] == (12, 1, 9) and logits.device == META
         token_logp(response_logits(policy, **place), tokens).sum().backward()
