@@ -30,7 +30,6 @@ from rlviz.algorithms import (
     why,
 )
 from rlviz.algorithms.describe import from_json, to_json
-from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import KLInReward
 from rlviz.pieces.words import explained
@@ -138,16 +137,6 @@ def test_steps_on_padding_are_no_steps():
     rewards = torch.tensor([[[1.0, 9.0], [0.0, 9.0]]])
     got, _ = GRPO_PROCESS.advantages(rewards, mask, step_ends=torch.ones_like(mask))
     torch.testing.assert_close(got, torch.tensor([[[0.5**0.5, 0.0], [-(0.5**0.5), 0.0]]]), rtol=1e-5, atol=0)
-
-
-def test_kl_in_the_reward_of_a_group_comes_off_before_the_group_is_compared():
-    # two responses, rewards 1 and 0, k1 penalties .5 · (1 + 1) and .5 · (0 + 2): 0 and −1 stay, mean −½
-    mine = replace(GRPO, kl=KLInReward(beta=0.5), advantage=GroupAdvantage(scale="none"))
-    old_logp = torch.tensor([[[-1.0, -1.0], [-2.0, -1.0]]])
-    ref_logp = torch.tensor([[[-2.0, -2.0], [-2.0, -3.0]]])
-    mask = torch.ones(1, 2, 2, dtype=torch.bool)
-    got, _ = mine.advantages(torch.tensor([[1.0, 0.0]]), mask, old_logp=old_logp, ref_logp=ref_logp)
-    assert got.tolist() == [[[0.5, 0.5], [-0.5, -0.5]]]
 
 
 def test_changes_names_exactly_the_slots_that_differ():
