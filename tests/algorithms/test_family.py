@@ -30,8 +30,10 @@ from rlviz.algorithms import (
     why,
 )
 from rlviz.algorithms.describe import from_json, to_json
+from rlviz.algorithms.slots import numbers_in
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import KLInReward
+from rlviz.pieces.surrogate import DualClip, SequenceMask
 from rlviz.pieces.words import explained
 from rlviz.types import Batch
 
@@ -170,6 +172,8 @@ def test_parameters_that_belong_together_change_together():
 def test_the_numbers_of_an_algorithm():
     assert numbers(DPO) == {"beta": 0.1, "label_smoothing": 0.0}
     assert numbers(GSPO) == {"eps_low": 3e-4, "eps_high": 4e-4, "eps": 1e-6}
+    both = SequenceMask(delta=0.5, surrogate=SequenceMask(delta=0.2, surrogate=DualClip(c=3.0)))
+    assert numbers_in(both) == {"delta": 0.5, "c": 3.0}  # the outer one's where two share a name
 
 
 def test_each_has_a_name_in_python():

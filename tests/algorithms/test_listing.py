@@ -15,7 +15,7 @@ from rlviz.types import Batch
 
 EVERY = (*ALGORITHMS, *RELATIVES, GRPO_PROCESS, DPO_LINEAR)
 WITH_PAIRS = [a for a in EVERY if isinstance(a, PreferenceOptimization)]
-SAMPLED = [a for a in EVERY if a not in WITH_PAIRS]
+SAMPLED = [a for a in EVERY if a not in WITH_PAIRS] + [replace(PPO, name="PPO with entropy", entropy_weight=0.1)]
 
 
 def run(algorithm):
