@@ -6,16 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import (
-    ALGORITHMS,
-    DAPO,
-    GRPO,
-    GRPO_PROCESS,
-    PPO,
-    PPO_PENALTY,
-    ActorCritic,
-    PolicyGradient,
-)
+from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY, ActorCritic, PolicyGradient
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.types import Batch
 from tests.pieces.tensors import close, double, rollout, seeds

@@ -8,22 +8,15 @@ import math
 import pytest
 import torch
 
-from rlviz.algorithms import (
-    ECHO,
-    KL_COV,
-    PRIME_RL,
-    RELATIVES,
-    GroupPolicyGradient,
-)
+from rlviz.algorithms import ECHO, KL_COV, PRIME_RL, RELATIVES, GroupPolicyGradient
 from rlviz.page.tracing import evaluate
 from rlviz.pictures.clip import clip_curve
 from rlviz.pieces.advantages import MeanScaled
 from rlviz.tabular import good_actions, train_table
 from rlviz.types import Batch
 
-WITHOUT_TEACHER = [
-    a for a in RELATIVES if isinstance(a, GroupPolicyGradient) and not a.can.from_teacher and a is not ECHO
-]
+SAMPLED = [a for a in RELATIVES if isinstance(a, GroupPolicyGradient)]
+WITHOUT_TEACHER = [a for a in SAMPLED if not a.can.from_teacher and a is not ECHO]
 
 
 @pytest.mark.parametrize("algorithm", WITHOUT_TEACHER, ids=lambda a: a.name)

@@ -152,6 +152,7 @@ def test_every_piece_of_rlviz_has_a_row(table):
         (LITE_PPO, "trl", "scale_rewards", "batch"),
         (DR_GRPO, "trl", "max_completion_length", 16),
         (DCPO, "trl", "max_grad_norm", 1 / 256),  # a mean in place of a sum over 32 × 8 responses
+        (DCPO, "verl", "actor_rollout_ref.actor.optim.clip_grad", 1 / 256),
         (DUPO, "trl", "reward_weights", [0.9, 0.1]),
         (find_algorithm("gmpo"), "verl", "actor_rollout_ref.actor.clip_ratio_high", pytest.approx(0.4)),  # e^.4 as a logarithm
         (find_algorithm("cispo"), "verl", "actor_rollout_ref.actor.clip_ratio_high", 4.0),  # a width from 1
