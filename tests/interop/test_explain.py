@@ -6,11 +6,10 @@ import inspect
 import itertools
 import json
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
-import torch
 
 from rlviz import GRPO
 from rlviz.algorithms import ALGORITHMS, RELATIVES, PreferenceOptimization, find_algorithm
@@ -18,7 +17,6 @@ from rlviz.interop import Explanation, explain_config, rows, to_trl, to_verl
 from rlviz.interop.configs import KINDS, VERL, defaults
 from rlviz.interop.reading import BEYOND, NEUTRAL, differing_slots, is_same, parts
 from rlviz.interop.writing import script, yaml_text
-from rlviz.pieces.bounds import FixedBounds
 from tests.interop.fields import FILE, trl_defaults, verl_defaults, verl_folder
 
 FAMILY = (*ALGORITHMS, *RELATIVES)
@@ -47,10 +45,7 @@ def test_reading_undoes_writing(algorithm, to):
     """Each slot that an export calls exact is read back, one that is wholly expressible has its name, deviations are named."""
     export, text = exported(algorithm, to)
     explanation = explain_config(text, kind=export.kind)
-    written, read = (
-        parts(algorithm),
-        parts(explanation.algorithm) | {"value loss": parts(explanation.algorithm).get("value loss")},
-    )
+    written, read = parts(algorithm), {"value loss": None, **parts(explanation.algorithm)}
     lines = {line.slot: line for line in export.slots if line.slot in written}
     twin = {"ratio"} if algorithm.name == "GSPO-token" else set()  # the same options, value and gradient
     exact = {slot for slot, line in lines.items() if line.fit == "exact" and not line.rewards} - twin
@@ -58,9 +53,8 @@ def test_reading_undoes_writing(algorithm, to):
     if all(line.fit != "inexpressible" for line in export.slots):
         kl_alone = set(differing_slots(algorithm, GRPO)) == {"kl"}  # no name of its own
         assert explanation.name == ("GSPO" if twin else "GRPO" if kl_alone else algorithm.name)
-        assert set(explanation.differing) - ({"kl"} if kl_alone else set()) <= {
-            slot for slot, line in lines.items() if line.rewards
-        }
+        by_rewards = {slot for slot, line in lines.items() if line.rewards}
+        assert set(explanation.differing) - ({"kl"} if kl_alone else set()) <= by_rewards
     whys = {why for _, why in explanation.beyond}
     for slot, line in lines.items():
         std = "TRL adds 1e-4" in line.why  # a std's eps is no difference here
@@ -114,16 +108,15 @@ def test_defaults_are_verls():
 
 def test_a_batch_starts_where_trl_starts():
     trl = pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]'")
-    for size, parts_, group, steps, rollout in itertools.product(
-        (1, 2, 6), (1, 2), (1, 2, 4), (None, 1, 2, 3), (None, 4, 6)
-    ):
-        options = {
-            "per_device_train_batch_size": size,
-            "gradient_accumulation_steps": parts_,
-            "num_generations": group,
-            "steps_per_generation": steps,
-            "generation_batch_size": rollout,
-        }
+    tried = {
+        "per_device_train_batch_size": (1, 2, 6),
+        "gradient_accumulation_steps": (1, 2),
+        "num_generations": (1, 2, 4),
+        "steps_per_generation": (None, 1, 2, 3),
+        "generation_batch_size": (None, 4, 6),
+    }
+    for values in itertools.product(*tried.values()):
+        options = dict(zip(tried, values, strict=True))
         explanation = explain_config(json.dumps(options)).batch
         try:
             built = trl.GRPOConfig(output_dir="unused", report_to="none", use_cpu=True, bf16=False, **options)
@@ -161,22 +154,6 @@ def test_batches_in_a_line(text, words):
 def test_what_verl_would_not_start_with(options, says):
     refused = explain_config(overrides({**ENOUGH, **options})).batch.refused
     assert refused == () if says is None else any(says in why for why in refused)
-
-
-def test_options_without_an_effect_have_none():
-    """At ratio 1 neither the limits nor the kind of ratio change the gradient, as the rows on one update say."""
-    logp = torch.randn(2, 4, 5, dtype=torch.double)
-    gradients = []
-    wider, by_sequence = replace(GRPO, bounds=FixedBounds(0.01, 0.5)), replace(GRPO, ratio=find_algorithm("gspo").ratio)
-    for algorithm in (GRPO, wider, by_sequence):
-        new = logp.clone().requires_grad_()
-        mask = torch.ones_like(logp, dtype=torch.bool)
-        advantages = torch.linspace(-1, 1, 8, dtype=torch.double).reshape(2, 4, 1).expand_as(logp)
-        lower, upper = algorithm.bounds(logp)
-        ratio = algorithm.ratio(new, logp, mask)
-        (algorithm.surrogate(ratio, advantages, lower, upper) * algorithm.aggregate(mask)).sum().backward()
-        gradients.append(new.grad)
-    assert all(torch.allclose(gradients[0], gradient) for gradient in gradients[1:])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -357,11 +334,9 @@ def test_it_prints_and_shows_and_is_json():
     assert isinstance(explanation, Explanation) and explanation.name == "GRPO"
     assert explanation.differing == ("kl", "aggregate")
     text = str(explanation)
+    assert text == repr(explanation)
     assert text.startswith("GRPOConfig, read as trl 1.16.0 has it: GRPO, but for kl, aggregate.")
-    assert len(text.splitlines()) < 45 and max(map(len, text.splitlines())) <= 120
     assert "at Δ = 1 they are 0.029 apart" in " ".join(text.split())  # 0.04 (e − 2)
-    assert json.loads(json.dumps(explanation.as_json()))["algorithm"] == "GRPO"
-    assert repr(explanation) == text
 
 
 def test_the_effect_of_another_beta_of_pairs_is_computed():

@@ -232,16 +232,13 @@ def test_files_of_trl(what, tmp_path):
 def test_nothing_in_a_configuration_is_run(tmp_path):
     trap = tmp_path / "trap"
     write = f"open({str(trap)!r}, 'w').close()"
-    explanation = explain_config(
-        f"GRPOConfig(beta=__import__('os').getpid(), epsilon=(lambda: {write})(), num_generations=8)"
-    )
+    call = f"GRPOConfig(beta=__import__('os').getpid(), epsilon=(lambda: {write})(), num_generations=8)"
+    explanation = explain_config(call)
     config = explanation.config
     assert set(config.unread) == {"beta", "epsilon"} and config.values == {"num_generations": 8}
     assert "beta = __import__('os').getpid()" in str(explanation)
-    for text in (
-        f"beta: !!python/object/apply:builtins.eval ['{write}']",
-        f"a.b=$(touch {trap}) {A}clip_ratio=`touch {trap}`",
-    ):
+    in_bash = f"a.b=$(touch {trap}) {A}clip_ratio=`touch {trap}`"
+    for text in (f"beta: !!python/object/apply:builtins.eval ['{write}']", in_bash):
         with suppress(ValueError):
             explain_config(text)
     assert not trap.exists()
@@ -325,12 +322,9 @@ def test_a_script_of_fully_asynchronous_training_is_read():
     {A}clip_ratio_low=0.2 {A}clip_ratio_high=0.28 {R}name=vllm {R}n=16 async_training.staleness_threshold=0.5 \\
     async_training.trigger_parameter_sync_step=4 async_training.require_batches=4"""
     explanation = explain_config(text)
-    step = text.replace("experimental.fully_async_policy.fully_async_main", "trainer.main_ppo").replace(
-        f"{N}=0", f"{N}=128"
-    )
-    plain = explain_config(
-        re.sub(r"async_training\S+", "", step) + " algorithm.rollout_correction.bypass_mode=true"
-    )  # its default there
+    step = text.replace("experimental.fully_async_policy.fully_async_main", "trainer.main_ppo")
+    step = re.sub(r"async_training\S+", "", step.replace(f"{N}=0", f"{N}=128"))
+    plain = explain_config(f"{step} algorithm.rollout_correction.bypass_mode=true")  # its default there
     assert (explanation.slots, explanation.name) == (plain.slots, plain.name)
     batch = explanation.batch
     assert batch.refused == () and not batch.on_policy and (batch.prompts, batch.group, batch.parts) == (128, 16, 4)
@@ -365,13 +359,8 @@ def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
 
 
 def test_sentences_are_computed_of_the_run():
-    kl = [
-        explain_config(f"GRPOConfig(num_generations=8, beta={beta}, use_bias_correction_kl=True)")
-        for beta in (0.001, 0.4)
-    ]
-    # β(e − 2): the slopes β(1 − e^Δ) and −βΔ at Δ = 1, computed by hand
-    assert "0.00072" in str(kl[0]) and "0.29" in str(kl[1]) and "fifth" not in str(kl)
-    dapo = explain_config(
-        "GRPOConfig(num_generations=8, loss_type='dapo', epsilon_high=0.28, max_completion_length=4096)"
-    )
+    for beta, apart in ((0.001, "0.00072"), (0.4, "0.29")):  # β(e − 2): the slopes β(1 − e^Δ) and −βΔ at Δ = 1
+        assert apart in str(explain_config(f"GRPOConfig(num_generations=8, beta={beta}, use_bias_correction_kl=True)"))
+    long = "loss_type='dapo', epsilon_high=0.28, max_completion_length=4096"
+    dapo = explain_config(f"GRPOConfig(num_generations=8, {long})")
     assert "from 3277 to 4096 tokens" in next(line.paper for line in dapo.slots if line.slot == "shape")

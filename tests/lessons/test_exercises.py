@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from rlviz.lessons import bounds, check, credit, rewards
-from rlviz.lessons.exercise import apply_edits, compile_variant, exercise, read_edits, read_slips, read_source
 from rlviz.lessons.judge import matches, run
 from rlviz.lessons.verdict import Verdict
 from tests.lessons.answers import ANSWERS
@@ -94,15 +93,6 @@ def test_two_slips_at_once_are_recognised_and_nothing_false_is_told(name):
             assert same(numbers, known[verdict.mistake], pair.wrong), (pair.name, verdict.mistake)
         recognised += verdict.mistake == pair.name and verdict.says.startswith("two things. ")
     assert recognised or len(pairs) < 5
-
-
-def test_one_pair_in_full():
-    verdict = check.pessimistic(lambda r, A, low, high: torch.maximum(r * A, r.clamp(low, 2 - low) * A))
-    assert verdict.says == (
-        "two things. you take the maximum of the two branches: the objective is to be pessimistic. And: your upper limit is "
-        "as far from 1 as the lower one: the widths may differ, so use upper."
-    )
-    assert verdict.mistake == "maximum for the minimum, and lower width on both sides"
 
 
 # --- what was published, by a number worked by hand ---
@@ -234,51 +224,3 @@ def test_a_size_that_is_none_is_told(max_length):
     assert check.constant_weight(lambda mask: mask / 16, max_length) == Verdict(False, says)
     says = check.soft_overlong_punishment(lambda rewards, lengths: rewards, max_length=8, cache=9).says
     assert says.startswith("of this check, cache must be above 0 and at most max_length (8): ")
-
-
-# --- how a slip is written ---
-
-
-def right(x: torch.Tensor) -> torch.Tensor:
-    """Return twice x. x * 2 stands here too."""
-    y = x * 2
-    return y
-
-
-def test_edits_are_made_at_once_in_the_body():
-    source = read_source(right)
-    assert apply_edits(source, read_edits("x * 2 → x * 3")).endswith("    y = x * 3\n    return y")
-    assert apply_edits(source, [("", "z = y + 1 ⏎ return z")]).endswith("    y = x * 2\n    z = y + 1\n    return z")
-    with pytest.raises(ValueError, match="two edits touch the same words"):
-        apply_edits(source, read_edits("x * 2 → x * 3\ny = x → y = -x"))
-    both = [("x * 2", "y"), ("return y", "return x * 2")]  # what one brings in, the other does not touch
-    assert apply_edits(source, both).endswith("    y = y\n    return x * 2")
-
-
-def test_a_table_of_slips_is_read():
-    table = """
-    * three times: x * 2 → x * 3
-      you take three times x:
-      take twice x. Seen in a book
-    * forgotten:
-      → return x
-      nothing is done.
-    """
-    first, second = read_slips(table)
-    assert (first.name, first.edits, first.seen) == ("three times", (("x * 2", "x * 3"),), "a book")
-    assert first.says == "you take three times x: take twice x."
-    assert second.edits == (("", "return x"),) and second.says == "nothing is done."
-    one = exercise(cases=[{"x": double([1.0])}], slips=table)(right)
-    assert one(lambda x: 3 * x) == Verdict(False, first.says) and "Return twice" not in one.source
-    with pytest.raises(ValueError, match="x - 2"):
-        exercise(cases=[], slips="* none: x - 2 → x\n  nothing of this is there.")(right)(lambda x: x)
-
-
-def test_a_slip_sees_what_its_answer_does():
-    factor = 5.0
-
-    def times(x):
-        return x * factor
-
-    variant = compile_variant(apply_edits(read_source(times), read_edits("x * factor → x + factor + math.pi")), times)
-    assert variant(1.0) == pytest.approx(6 + math.pi)
