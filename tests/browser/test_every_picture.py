@@ -117,7 +117,8 @@ HANDLES = """(root, choice) => {
   const [element, value] = choice ?? [];
   if (value) element.value = value;
   if (element) element.dispatchEvent(new Event(value ? "change" : "click"));
-  return [...root.querySelectorAll(".rlviz-grip")].map((one) => one.checkVisibility() && one.getAttribute("aria-label"));
+  const isThere = (one) => one.checkVisibility() && one.getAttribute("display") !== "none";
+  return [...root.querySelectorAll(".rlviz-grip")].map((one) => isThere(one) && one.getAttribute("aria-label"));
 }"""
 LISTS = """root => [...root.querySelectorAll(".rlviz-controls select[aria-label]")].filter((one) => one.options.length)
   .sort((a, b) => a.options.length - b.options.length)"""

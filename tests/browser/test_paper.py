@@ -109,12 +109,12 @@ def test_paper_has_what_the_page_has(name, stage: Page, drawn) -> None:
         rows = paper.arranged(specs, min(spec.picture.columns, len(specs)))
         assert [[len(column) for column in row] for row in page["rows"]] == [[len(c) for c in row] for row in rows]
         theirs = [panel for row in page["rows"] for column in row for panel in column]
-        for panel, (spec, ax, artists) in zip(theirs, drawn(explorer), strict=True):
+        for panel, (panel_spec, ax, artists) in zip(theirs, drawn(explorer), strict=True):
             where = f"{name} {arguments}: {panel['title']}"
-            assert panel["title"] == names.fill(spec.title), where
+            assert panel["title"] == names.fill(panel_spec.title), where
             box = Box(panel["clip"], ax)
             compare_axes(panel, ax, box, where)
-            for mark, drawing in zip(spec.marks, panel["marks"], strict=True):
+            for mark, drawing in zip(panel_spec.marks, panel["marks"], strict=True):
                 assert drawing["isShown"] == paper.is_visible(mark, names), f"{where}, {mark}"
                 if drawing["isShown"]:
                     compare_mark(mark, drawing, artists[id(mark)], box, f"{where}, {mark}")

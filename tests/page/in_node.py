@@ -113,7 +113,7 @@ def same_chance(draws: Chance):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(stepping, "sample_indices", draws.sample_indices)
         patched.setattr(sampling, "torch", _Torch(rand=draws.rand))
-        patched.setattr(sampling, "_pick", draws.pick)
+        patched.setattr(sampling, "_draw_tokens", draws.pick)
         patched.setattr(selection, "torch", _Torch(randint=draws.randint))
         yield
 
