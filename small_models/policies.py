@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ from small_models import adapters, shipped_files
 from small_models.any_model import AnyModel
 from small_models.checks import check_number, check_seed, short_repr
 from small_models.decoder import Decoder
-from small_models.files import check_text, reason, replace_files
+from small_models.files import check_text, display_path, read_json, reason, replace_files
 from small_models.precision import is_autocast
 from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
@@ -284,6 +285,33 @@ def shipped_policies() -> list[str]:
     return sorted(folder.name for folder in CHECKPOINTS.iterdir() if (folder / "config.json").is_file())
 
 
+def check_layers(folder: Path) -> None:
+    """Refuse a config.json that asks for more layers than the folder's weights hold, before a stack of them is built.
+
+    Raises ValueError.
+    """
+    if not (folder / "config.json").is_file():
+        return
+    layers = 0
+    with suppress(Exception):  # what is wrong with the weights, loading them says
+        for name, _, _ in _stored_tensors(folder):
+            layers = max([layers, *(1 + int(n) for n in re.findall(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,9})\.", name))])
+    depth = max(_layer_counts(read_json(folder / "config.json", dict)), default=0)
+    if depth > min(layers or MOST_LAYERS, MOST_LAYERS):
+        raise ValueError(
+            f"{display_path(folder / 'config.json')} asks for {depth} layers, and its weights hold {layers}"
+        )
+
+
+def _layer_counts(config: dict[str, Any]) -> Iterator[int]:
+    """Yield the numbers of layers that a config asks for, also in the configs that it nests."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _layer_counts(value)
+        elif name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") and isinstance(value, int):
+            yield value
+
+
 def count_weights(source: str | os.PathLike[str]) -> int:
     """Return how many weights the safetensors files of a folder hold, 0 where it is none, such as a name."""
     number = 0
@@ -382,6 +410,7 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
             "Policy(model, tokenizer, name) to train"
         )
     if is_folder:
+        check_layers(folder)
         if (known := shipped_files.read(folder, where)) is not None:
             return Policy(*known, str(source))
     elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for

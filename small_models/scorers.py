@@ -24,7 +24,7 @@ from small_models.any_model import AnyModel
 from small_models.checks import check_fields, check_type, checked
 from small_models.decoder import Decoder
 from small_models.files import check_text, read_json, reason, replace_files
-from small_models.policies import Policy, choose_device, one_thread_if_small, prepare_model
+from small_models.policies import Policy, check_layers, choose_device, one_thread_if_small, prepare_model
 from small_models.precision import without_autocast
 from small_models.sampling import Samples, last_position
 
@@ -96,6 +96,7 @@ class Scorer(nn.Module):
 
         where = choose_device(device)
         with _one_sentence("scorer", Path(folder)):
+            check_layers(Path(folder))
             tensors = load_file(Path(folder) / WEIGHTS)
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             width = tensors["head.weight"].shape[1]

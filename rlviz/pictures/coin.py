@@ -111,7 +111,7 @@ COIN = Picture(
     title="What does a baseline change for the logits of a coin?",
     look="Press ▶: both climb, and the one without a baseline trembles. Then add more to every reward.",
     notice="A constant on the rewards changes nothing on average. Without a baseline it becomes noise, and with enough of it "
-    "some runs learn the wrong side. (Shaded: the middle 80 % of the runs.)",
+    "some runs learn the wrong side; shaded is the middle 80 % of the runs.",
     alt="Left the logit of heads against the step, with a baseline and without, and the path without noise; right how far off "
     "each step's estimate of the gradient was.",
     panels=(

@@ -96,8 +96,8 @@ def _panel(measure: str, title: str, y: Axis, exactly: float | None, when: str) 
 KL = Picture(
     title="What does a KL penalty pull a policy towards?",
     look="Drag a handle: the humps of the target, or how far the policy has moved.",
-    notice="One direction of the KL covers both humps, the other takes one. Of the estimators, which is right on average, and "
-    "which is less noisy?",
+    notice="One direction of the KL covers both humps, the other takes one. Of the estimators some are right on average, and "
+    "others are less noisy.",
     alt="Two graphs of a KL divergence: either one-humped policies fitted to a two-humped target, or average and noise of "
     "the estimators k1, k2, k3 and k3+ against the exact KL.",
     panels=(
