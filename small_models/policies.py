@@ -24,7 +24,7 @@ from small_models import adapters, shipped_files
 from small_models.any_model import AnyModel
 from small_models.checks import check_number, check_seed, short_repr
 from small_models.decoder import Decoder
-from small_models.files import check_text, display_path, read_json, reason, replace_files
+from small_models.files import check_regular, check_text, display_path, read_json, reason, replace_files
 from small_models.precision import is_autocast
 from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
@@ -286,10 +286,13 @@ def shipped_policies() -> list[str]:
 
 
 def check_layers(folder: Path) -> None:
-    """Refuse a config.json that asks for more layers than the folder's weights hold, before a stack of them is built.
+    """Refuse a config.json that asks for more layers than the folder's weights hold, and files that have no end, such as devices.
 
-    Raises ValueError.
+    Raises ValueError, before anything is read or built.
     """
+    for file in folder.iterdir():
+        if file.exists():
+            check_regular(file, folders=True)
     if not (folder / "config.json").is_file():
         return
     layers = 0
