@@ -291,8 +291,8 @@ def check_layers(folder: Path) -> None:
     Raises ValueError, before anything is read or built.
     """
     for file in folder.iterdir():
-        if file.exists():
-            check_regular(file, folders=True)
+        if file.exists() and not file.is_dir():
+            check_regular(file)
     if not (folder / "config.json").is_file():
         return
     layers = 0
