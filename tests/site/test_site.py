@@ -257,7 +257,7 @@ def test_a_training_panel_is_a_run_in_the_page_that_waits_for_train(tmp_path):
     values = {name: control["value"] for name, control in payload["controls"].items()}
     assert values["task"] == "sort" and values["algorithm"] == "GRPO" and values["updates_per_rollout"] == 4
     assert payload["numbers"]["GRPO"] == {**numbers(GRPO), "beta": 0}
-    loaded = sum(len(pack(part)) for name, part in playground.parts().items() if name in ("programs", "sort"))
+    loaded = sum(len(pack(part)) for name, part in playground.training_parts().items() if name in ("programs", "sort"))
     assert f", {loaded / 1e6:.1f} MB." in place[1]
     assert "wasm-unsafe-eval" in text and "worker-src blob:" in text  # what a training needs of the page's policy
 
