@@ -181,7 +181,11 @@ class TrainSettings(RunSettings):
         0, "Responses to each prompt of the pool at first; prompts that all of them solve leave it; 0: no filter.",
         ROLLOUTS, at_least=0,
     )  # fmt: skip
-    reward_correct: float = setting(1.0, "Reward of a right answer, where no reward model scores.", REWARDS)
+    reward_correct: float = setting(
+        1.0,
+        "Reward of a right answer, or what a reward that is a number is multiplied by; not of a reward model.",
+        REWARDS,
+    )
     reward_format: float = setting(0.0, "Added to the reward of a well-formed response.", REWARDS)
     refresh_reward_every: int = setting(
         0, "Steps after which a learned reward learns from the last rollout; 0: never.", REWARDS, at_least=0

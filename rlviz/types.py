@@ -7,7 +7,7 @@ finite, and get exactly zero gradient. Log-probabilities, entropies and divergen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from jaxtyping import Bool, Float
@@ -16,6 +16,7 @@ from torch import Tensor
 Tokens = Float[Tensor, "P G T"]
 Mask = Bool[Tensor, "P G T"]
 Responses = Float[Tensor, "P G"]
+PART = "part:"  # before the name of a part of the reward, where each has a column of its own
 PerPair = Float[Tensor, " N"]
 SameShape = Float[Tensor, "*n"]  # any shape, the same for all arguments of a call
 SameShapeMask = Bool[Tensor, "*n"]
@@ -153,22 +154,30 @@ class TokenRecord:
 class ResponseRecord:
     """One response of a group. `tokens` is filled on the steps that record details, else empty; `length` is the policy's own.
 
-    advantage: the mean over its tokens, which have one each under a critic or rewards of single steps.
+    reward: after weights and shaping. advantage: the mean over its tokens, which have one each under a critic or rewards of single
+    steps. correct: None where the task has no right answers. reward_parts: the task's reward by name, whose sum it is ("reward":
+    one without names), before weights and shaping; None where it is 1 for a right response, else 0.
     """
 
     text: str
     reward: float
     advantage: float
     length: int
-    correct: bool
+    correct: bool | None
     well_formed: bool
     truncated: bool
     tokens: tuple[TokenRecord, ...] = ()
+    reward_parts: Mapping[str, float] | None = None
+
+    @property
+    def task_reward(self) -> float:
+        """The task's reward, before weights and shaping."""
+        return float(self.correct or 0) if self.reward_parts is None else sum(self.reward_parts.values())
 
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """One prompt of a step, its right answer, and the responses to it."""
+    """One prompt of a step, its right answer ("" where there is none), and the responses to it."""
 
     prompt: str
     gold: str
@@ -186,7 +195,9 @@ class StepRecord:
     step: int  # from 1
     seconds: float  # of this step, evaluation left out
     reward: float  # mean, after shaping
-    accuracy: float  # share of right answers among this step's sampled responses
+    accuracy: (
+        float | None
+    )  # share of right answers among this step's sampled responses; None where there are no right ones
     well_formed: float  # share of well-formed ones among them
     truncated: float  # share of those among them that were cut off at the longest length
     held_out_accuracy: float | None  # sampled on held-out prompts; None on steps without an evaluation
@@ -232,6 +243,10 @@ class StepRecord:
     mismatch_kl: float | None = None  # k3 estimate of KL(π_sampler‖π_old) per token: the mean of w − 1 − log w
     mismatch_std: float | None = None  # spread of w
     mismatch_outside: float | None = None  # share of tokens whose w is outside .8 to 1.2
+    # where the task's reward is not 1 for a right answer and 0 for another; else the accuracies say it
+    held_out_reward: float | None = None  # mean, before weights and shaping; None on steps without an evaluation
+    reward_std: float | None = None  # standard deviation of `reward` over the responses
+    reward_parts: Mapping[str, float] | None = None  # mean of each named part, before weights and shaping
 
     @property
     def prompt(self) -> str:
@@ -275,6 +290,7 @@ class PairRecord:
     lr: float  # learning rate of the step
     tokens_sampled: int  # since the start of the run
     groups: tuple[GroupRecord, ...] = ()
+    held_out_reward: float | None = None  # as in a `StepRecord`
 
     @property
     def has_tokens(self) -> bool:

@@ -1,4 +1,4 @@
-"""Accuracy of a policy on prompts that training never shows it."""
+"""Accuracy and reward of a policy on prompts that training never shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from small_models.checks import check_number, check_seed, check_type, checked
 from small_models.policies import SMALL, Policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample, token_logp
-from small_models.tasks import Grade, Task
+from small_models.tasks import Score, Task
+from small_models.tasks.base import share_right
 
 MOST_PROMPTS = 10_000_000  # prompts that are graded
 BATCH = 64  # of a policy that is not small: the keys and values of 1000 responses would fill a GPU
@@ -19,12 +20,16 @@ BATCH = 64  # of a policy that is not small: the keys and values of 1000 respons
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Shares of responses that are right and well formed, and the mean number and entropy (nats) of the policy's tokens."""
+    """Shares of responses that are right and well formed, the mean number and entropy (nats) of the policy's tokens, mean reward.
 
-    accuracy: float
+    accuracy: None where the task has no right answers.
+    """
+
+    accuracy: float | None
     well_formed: float
     length: float
     entropy: float
+    reward: float
 
 
 def evaluate(
@@ -53,7 +58,7 @@ def evaluate(
     prompts = [held_out[index % len(held_out)] for index in range(num_prompts)]
     batch_size = num_prompts if policy.num_parameters <= SMALL else BATCH
     generator = torch.Generator().manual_seed(seed)
-    grades: list[Grade] = []
+    scores: list[Score] = []
     tokens, entropy = torch.zeros((), dtype=torch.long), torch.zeros(())
     for start in range(0, num_prompts, batch_size):
         part = prompts[start : start + batch_size]
@@ -65,13 +70,14 @@ def evaluate(
             temperature=temperature,
             generator=generator,
         )
-        grades += [task.grade(prompt, row[0]) for prompt, row in zip(part, samples.texts(policy), strict=True)]
+        scores += [task.score(prompt, row[0]) for prompt, row in zip(part, samples.texts(policy), strict=True)]
         tokens, entropy = tokens + samples.mask.sum().cpu(), entropy + (samples.entropy * samples.mask).sum().cpu()
     return Evaluation(
-        accuracy=sum(grade.correct for grade in grades) / num_prompts,
-        well_formed=sum(grade.format for grade in grades) / num_prompts,
+        accuracy=share_right(scores),
+        well_formed=sum(score.format for score in scores) / num_prompts,
         length=float(tokens / num_prompts),
         entropy=float(entropy / tokens),
+        reward=sum(score.reward for score in scores) / num_prompts,
     )
 
 

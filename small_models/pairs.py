@@ -123,7 +123,8 @@ def make_pairs(
 ) -> list[Pair]:
     """Sample responses to the task's prompts and pair them, at most three pairs from those to one prompt.
 
-    kind: "right_wrong" pairs a right response with a wrong one, "better_worse" one of higher `task.quality` with one of lower.
+    kind: "right_wrong" pairs a right response with a wrong one (where the reward is a number, one of higher reward with one of
+    lower), "better_worse" one of higher `task.quality` with one of lower.
     spurious: probability that a pair is labelled by another `taste` (the default likes length), which chooses the response of
     higher taste, and the truly better one where both are to its taste. label_noise: probability that a pair is then turned
     round. Responses that were cut off, or that the tokenizer cannot write, are left out. held_out: prompts that training
@@ -140,7 +141,7 @@ def make_pairs(
     check_seed(seed)
     generator, rng = torch.Generator().manual_seed(seed), random.Random(seed)
     prompts = _shuffled_cycle(task.held_out_prompts if held_out else task.train_prompts, rng)
-    truth = task.quality if kind == "better_worse" else lambda prompt, text: float(task.grade(prompt, text).correct)
+    truth = task.quality if kind == "better_worse" else lambda prompt, text: task.score(prompt, text).reward
     pairs: list[Pair] = []
     batches = math.ceil(PROMPTS_PER_PAIR * count / PROMPTS_PER_BATCH)
     for _ in range(batches):

@@ -105,7 +105,7 @@ class Judging:
         None,
         "JSON lines of prompt, chosen, rejected, for DPO or a learned reward.",
         REWARDS,
-        unset="right against wrong responses of the starting policy",
+        unset="responses of the starting policy, higher against lower reward",
     )
     label_noise: float = setting(
         0.0, "Probability that a sampled pair is labelled the wrong way.", REWARDS, at_least=0, at_most=1
@@ -328,17 +328,20 @@ def _train(run: TrainingRun[Any]) -> int | None:
 
 
 def _print_summary(run: TrainingRun[Any]) -> None:
-    """Print the accuracy before and after, what the run took, and three responses of the trained policy."""
+    """Print accuracy and reward before and after, what the run took, and three responses of the trained policy."""
     import torch
 
     from rlviz.training import summarize
     from small_models.sampling import sample
+    from small_models.tasks.base import verdict
 
     summary = summarize(run)
     numbers = (Column(when, justify="right") for when in ("before", "after"))
     table = Table("", *numbers, title="Held-out prompts", title_justify="left")
-    for words, metric in (("accuracy, sampled at temperature 1", "accuracy"), ("accuracy, greedy", "greedy_accuracy")):
-        table.add_row(words, *(f"{summary[f'{metric}_{when}']:.3f}" for when in ("before", "after")))
+    has_metric = {"accuracy": run.task.has_accuracy, "reward": not run.task.reward_is_grade}
+    for metric in filter(has_metric.get, has_metric):
+        for words, name in ((", sampled at temperature 1", metric), (", greedy", f"greedy_{metric}")):
+            table.add_row(metric + words, *(f"{summary[f'{name}_{when}']:.3f}" for when in ("before", "after")))
     console.print(table)
     steps, seconds, sampled = summary["steps"], summary["train_seconds"], summary["tokens_sampled"]
     tokens = f"; {sampled:,} tokens sampled, {sampled / max(seconds, 1e-9):,.0f} a second" if sampled else ""
@@ -349,10 +352,11 @@ def _print_summary(run: TrainingRun[Any]) -> None:
     texts = sample(run.policy, prompts, task=run.task, max_new_tokens=limit, generator=generator).texts(run.policy)
     table = Table("prompt", "response", "graded", title="Three held-out prompts", title_justify="left")
     for prompt, (text,) in zip(prompts, texts, strict=True):
-        grade = run.task.grade(prompt, text)
-        verdict = "right" if grade.correct else "wrong" if grade.format else "not well formed"
-        verdict += "" if grade.correct else f" (right: {run.task.gold(prompt)})"
-        table.add_row(*map(plain_lines, (prompt, text, verdict)))
+        score = run.task.score(prompt, text)
+        graded = verdict(score.correct, score.format)
+        graded += f" (right: {run.task.gold(prompt)})" if run.task.has_answers and not score.correct else ""
+        graded += "" if run.task.reward_is_grade else f", reward {score.reward:.2f}"
+        table.add_row(*map(plain_lines, (prompt, text, graded)))
     console.print(table)
 
 

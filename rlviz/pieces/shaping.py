@@ -20,7 +20,7 @@ from rlviz.types import Mask, Responses
 class WeightedRules(Checked):
     """What two rules saw, weighted and summed, in place of other rewards.
 
-    correct, well_formed: [P, G], 0 or 1. Raises ValueError for a negative weight.
+    correct: the task's reward, well_formed: 0 or 1, [P, G]. Raises ValueError for a negative weight.
     Source: WebSailor (arXiv 2507.02592): 0.1 format, 0.9 answer.
     """
 

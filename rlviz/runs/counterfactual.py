@@ -29,7 +29,7 @@ NEAR = 1e-5  # what differs by less does so by the rounding of records
 class RecordedGroup:
     """A group's record as tensors, P = 1. mask: the tokens that the policy wrote and the settings of the run left in.
 
-    rewards, correct, well_formed, truncated, lengths: [1, G]; the others [1, G, T].
+    rewards, task_rewards, well_formed, truncated, lengths: [1, G]; the others [1, G, T].
     """
 
     logp: Float[Tensor, "1 G T"]
@@ -42,7 +42,7 @@ class RecordedGroup:
     advantages: Float[Tensor, "1 G T"]
     mask: Bool[Tensor, "1 G T"]
     rewards: Float[Tensor, "1 G"]
-    correct: Float[Tensor, "1 G"]
+    task_rewards: Float[Tensor, "1 G"]
     well_formed: Float[Tensor, "1 G"]
     truncated: Bool[Tensor, "1 G"]
     lengths: Tensor
@@ -80,7 +80,7 @@ class RecordedGroup:
             # a response without weight in a group that has some left the loss for its own sake
             mask=written & ((weights > 0) | (not weights.any())),
             rewards=responses("reward"),
-            correct=responses("correct"),
+            task_rewards=responses("task_reward"),
             well_formed=responses("well_formed"),
             truncated=responses("truncated").bool(),
             lengths=responses("length").long(),
@@ -173,13 +173,13 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
 
     rewards = x.rewards
     if other.shape != run.shape:
-        # Rewards before the run's own shaping are not recorded, but the shaped ones, or 1 for a right response, may be they.
+        # Rewards before the run's own shaping are not recorded, but the shaped ones, or the task's, may be they.
         def shaped(algorithm: PolicyGradient, raw: Tensor) -> Tensor:
             return algorithm.shape_rewards(
-                raw, x.lengths, truncated=x.truncated, correct=x.correct, well_formed=x.well_formed
+                raw, x.lengths, truncated=x.truncated, correct=x.task_rewards, well_formed=x.well_formed
             )
 
-        raw = next((raw for raw in (x.rewards, x.correct) if not differ(shaped(run, raw), x.rewards).any()), None)
+        raw = next((raw for raw in (x.rewards, x.task_rewards) if not differ(shaped(run, raw), x.rewards).any()), None)
         if raw is None:
             needs.append("its shaping needs rewards before the run's own; here the recorded ones")
         else:
@@ -199,7 +199,7 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
         else:
             assert isinstance(other, GroupPolicyGradient)
             known: dict[str, Any] = {"old_logp": x.old_logp, "sampler_logp": x.sampler_logp, "ref_logp": x.ref_logp}
-            known |= {"correct": x.correct, "well_formed": x.well_formed}
+            known |= {"correct": x.task_rewards, "well_formed": x.well_formed}
             advantages, _ = other.advantages(rewards, mask, **known)
 
     loss = other
@@ -209,7 +209,7 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
     if x.entropy is None and other.asks_for("surrogate", "entropy"):
         needs.append("its surrogate needs entropies, which this run did not record; here without them")
     # Which groups are used is drawn as in training, with a seed of its own, so that a row is the same each time.
-    weights = token_weights(other, mask, other.select_groups(x.correct, torch.Generator().manual_seed(0)))
+    weights = token_weights(other, mask, other.select_groups(x.task_rewards, torch.Generator().manual_seed(0)))
     chosen = x.chosen if other == run else None
     if chosen is None and other.can.choose is not None:
         needs.append("its surrogate chooses among the tokens of the whole update; here among those of this group")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from rlviz.runs.counterfactual import Counterfactual, Counterfactuals, differ
 from rlviz.runs.formula import decimals_for, format_number
 from rlviz.runs.terms import Term, finite_push, is_finite, token_terms
 from rlviz.types import GroupRecord, ResponseRecord, StepRecord
+from small_models.tasks.base import verdict
 
 Column = Any  # a text, {"r": texts}, or a list of texts
 TOKEN_NUMBERS = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "value", "weight", "push")
@@ -76,14 +78,14 @@ class StepWriter:
         groups = []
         for group in record.groups:
             tokens = [token for response in group.responses for token in response.tokens]
-            right = sum(response.correct for response in group.responses)
             clipped = sum(token.clipped for token in tokens)
             after = f"; after its updates {clipped} of {len(tokens)} tokens are clipped" if tokens else ""
             written: dict[str, Any] = {
                 "prompt": group.prompt,
                 "gold": group.gold,
-                "words": f"{len(group.responses)} responses, {right} right{after}",
+                "words": f"{len(group.responses)} responses, {describe_rewards(group)}{after}",
                 "responses": [_write_response(response, strongest) for response in group.responses],
+                **_write_marks(group),
             }
             groups.append(written | self._write_tokens(record, group, first_visit) if tokens else written)
         return {"step": record.step, "groups": groups, "open": strongest_push(record)}
@@ -130,7 +132,7 @@ def _write_response(response: ResponseRecord, strongest: float) -> dict[str, Any
         pushes.append(round(9 * share) or (push > 0) - (push < 0))  # −9 … 9, 0 for none alone
     return {
         "text": response.text,
-        "graded": "right" if response.correct else "wrong" if response.well_formed else "not well formed",
+        "graded": verdict(response.correct, response.well_formed),
         "reward": f"{response.reward:.2f}".replace("-", "−"),
         "advantage": f"{response.advantage:+.2f}".replace("-", "−") if response.advantage else "0.00",
         "length": f"{response.length or 'not recorded'}{' (cut off)' if response.truncated else ''}",
@@ -138,6 +140,24 @@ def _write_response(response: ResponseRecord, strongest: float) -> dict[str, Any
         "clipped": [index for index, token in enumerate(response.tokens) if token.clipped],
         "push": pushes,
     }
+
+
+def describe_rewards(group: GroupRecord) -> str:
+    """Return how many responses of a group are right; of a reward that is a number its range."""
+    if all(response.reward_parts is None for response in group.responses):
+        return f"{sum(bool(response.correct) for response in group.responses)} right"
+    rewards = [response.task_reward for response in group.responses]
+    return f"rewards {min(rewards):.2f} to {max(rewards):.2f}".replace("-", "−")
+
+
+def _write_marks(group: GroupRecord) -> dict[str, str]:
+    """Return a dot a response, full where it is right, or of a reward that is a number above the mean, and what they mean."""
+    if all(response.reward_parts is None for response in group.responses):
+        full, legend = [bool(response.correct) for response in group.responses], "● right, ○ wrong."
+    else:
+        rewards = [response.task_reward for response in group.responses]
+        full, legend = [r > fmean(rewards) for r in rewards], "● reward above the group's mean, ○ not."
+    return {"marks": "".join("●" if is_full else "○" for is_full in full), "legend": legend}
 
 
 def _write_row(row: Counterfactual, run: Counterfactual, lengths: Sequence[int], scale: float) -> dict[str, Any]:
@@ -186,9 +206,9 @@ def column(values: Sequence[Any], lengths: Sequence[int]) -> Column:
 
 
 def strongest_push(record: StepRecord) -> tuple[int, int, int]:
-    """Return group, response and token, from 0, of the strongest push, in a group with right and wrong responses if possible."""
+    """Return group, response and token, from 0, of the strongest push, in a group whose task's rewards differ if possible."""
     pushes = {
-        (g, r, t): (len({response.correct for response in group.responses}) > 1, abs(finite_push(token)))
+        (g, r, t): (len({response.task_reward for response in group.responses}) > 1, abs(finite_push(token)))
         for g, group in enumerate(record.groups)
         for r, response in enumerate(group.responses)
         for t, token in enumerate(response.tokens)

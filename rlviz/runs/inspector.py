@@ -78,13 +78,16 @@ class RunSnapshot:
         return tuple(record.step for record in self.records if record.has_tokens)
 
     def describe(self, name: str, step: int) -> str:
-        """Return the run's numbers at a step in words, and its last held-out accuracy by then."""
+        """Return the run's numbers at a step in words, and its last held-out accuracy and reward by then."""
         record = self.at(step)
         if record is None:
             return f"{name} has no such step."
-        at, held_out = curves.measured_points([r for r in self.records if r.step <= step], "held_out_accuracy")
-        measured = f" (at step {at[-1]:.0f})" if len(at) and at[-1] != step else ""
-        numbers = {"held-out accuracy {:.2f}" + measured: held_out[-1] if len(at) else math.nan}
+        numbers = {}
+        for metric in ("accuracy", "reward"):
+            past = [r for r in self.records if r.step <= step]
+            at, held_out = curves.measured_points(past, f"held_out_{metric}")
+            measured = f" (at step {at[-1]:.0f})" if len(at) and at[-1] != step else ""
+            numbers[f"held-out {metric} {{:.2f}}{measured}"] = held_out[-1] if len(at) else math.nan
         if isinstance(record, PairRecord):
             numbers |= {
                 "{:.0%} of pairs in order": record.pair_accuracy,
@@ -289,7 +292,9 @@ class RunInspector(anywidget.AnyWidget):
         at = sorted({record.step for run in runs for record in run.records})
         tokens = sorted({step for run in runs for step in run.token_steps})
         steps = max(run.steps for run in runs)
-        graphs = curves.PAIR_GRAPHS if any(run.is_on_pairs for run in runs) else curves.GROUP_GRAPHS
+        records = [record for run in runs for record in run.records]
+        graphs = curves.REWARD_GRAPHS if any(vars(r).get("reward_parts") for r in records) else curves.GROUP_GRAPHS
+        graphs = curves.PAIR_GRAPHS if any(run.is_on_pairs for run in runs) else graphs
         looks: tuple[Literal["now", "dashed"], ...] = ("now", "dashed")
         series = [Series(name, [run.records], look) for name, run, look in zip(self._names, runs, looks, strict=False)]
         self._curves = curves.build_picture(series, graphs, at=at)

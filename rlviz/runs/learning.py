@@ -98,8 +98,14 @@ LEARNED_REWARD_PANELS: tuple[Panel, ...] = (  # in place of the first, for a sco
     ("Accuracy", "accuracy", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
     *PANELS[1:],
 )
+REWARD_PANELS: tuple[Panel, ...] = (  # where the task's reward is not 1 for a right answer and 0 for another
+    ("Reward", "reward", 1.02, {
+        "reward": "sampled", "held_out_reward": "held out", "held_out_accuracy": "answers right, held out"}),
+    *PANELS[1:],
+)  # fmt: skip
 PAIR_PANELS: tuple[Panel, ...] = (
     ("Accuracy", "share", 1.02, {"pair_accuracy": "pairs in order", "held_out_accuracy": "answers right, held out"}),
+    ("Reward", "reward", 1.02, {"held_out_reward": "held out"}),
     ("Margin of implicit rewards", "β · nats", 0.0, {"margin": "chosen − rejected"}),
     ("Log-probability against the start", "nats per response", 0.0, {
         "chosen_gain": "chosen response", "rejected_gain": "rejected response"}),
@@ -110,9 +116,8 @@ PAIR_PANELS: tuple[Panel, ...] = (
 def select_panels(history: pd.DataFrame) -> tuple[Panel, ...]:
     """Return what there is to watch in a history: what its run measured."""
     measured = {name for name in history if history[name].notna().any()}
-    if "margin" in measured:
-        return PAIR_PANELS
-    panels = LEARNED_REWARD_PANELS if "reward_agreement" in measured else PANELS
+    panels = PAIR_PANELS if "margin" in measured else REWARD_PANELS if "reward_std" in measured else PANELS
+    panels = LEARNED_REWARD_PANELS if "reward_agreement" in measured else panels
     return tuple(panel for panel in panels if measured & set(panel[3]))
 
 
@@ -133,7 +138,7 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
         look = line_style(index)
         measured = history[["step", column]].dropna().astype(float)
         at, values = measured["step"], measured[column]
-        if column == "held_out_accuracy" or len(measured) == 1:
+        if column.startswith("held_out") or len(measured) == 1:
             ax.plot(at, values, color=look["color"], marker="o", markersize=7, linewidth=1.5, label=words)
             continue
         ax.plot(at, values, color=look["color"], alpha=0.3, linewidth=1)
@@ -152,7 +157,9 @@ def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     figure = new_figure(10, 3.2 * rows)
     axes = list(figure.subplots(rows, 2).flat)
     for ax, (name, unit, least, columns) in zip(axes, panels, strict=False):
-        metrics = {column: words for column, words in columns.items() if history[column].notna().any()}
+        metrics = {
+            column: words for column, words in columns.items() if column in history and history[column].notna().any()
+        }
         dress(ax, title=name, x="step", y=unit)
         plot_metrics(history, metrics, ax=ax)
         low, high = ax.get_ylim()

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from rlviz.runs.measures import NAN, PART
+from rlviz.runs.measures import NAN
+from rlviz.types import PART
 from rlviz.runs.rules import Program
 
 Names = Mapping[str, str]

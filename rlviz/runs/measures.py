@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlviz.types import PART
+
 Values = NDArray[np.float64]
 
 WINDOWS = 8  # in a run: long enough for a median, short enough to see a turn
@@ -30,7 +32,6 @@ SCALE = 1.4826 / 2**0.5  # from the median size of steps' differences to the sta
 NAN = {
     kind: f"nan {kind}:" for kind in ("critic", "kl", "clip", "other")
 }  # what was no number, `log_names.nonfinite_columns`
-PART = "part:"  # before the name of a reward function, whose mean a log has
 
 
 class RunSeries:

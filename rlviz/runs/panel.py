@@ -16,11 +16,12 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
-from rlviz.runs.curves import GROUP_GRAPHS, LiveCurves, Series, measured_points
+from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPHS, Graph, LiveCurves, Series, measured_points
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.types import StepRecord
 from small_models.checks import checked
+from small_models.tasks.base import verdict
 
 if TYPE_CHECKING:
     from rlviz.training import TrainingRun
@@ -32,7 +33,6 @@ CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 STOPPED = "Stopped. Resume goes on as this run began; Train begins another one, as the sliders say."
 WITHOUT_KL = replace(GRPO, kl=None)
-GRAPHS = (GROUP_GRAPHS[0], *(replace(graph, tall=0.45) for graph in GROUP_GRAPHS[1:]))
 # Settings, buttons and curves fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
 LOOKS = Markup("""<style>
@@ -112,7 +112,7 @@ class TrainingPanel(widgets.VBox):
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._step_seconds: deque[float] = deque(maxlen=RECENT)
-        self.curves = LiveCurves(GRAPHS)
+        self.curves = LiveCurves(lower_graphs(GROUP_GRAPHS if self.task.reward_is_grade else REWARD_GRAPHS))
         self.controls: dict[str, Control] = {
             "group_size": number_control(LABELS["group_size"], settings.group_size, 2, 32),
             "lr": choice_control(LABELS["lr"], settings.lr, LEARNING_RATES),
@@ -249,15 +249,22 @@ class TrainingPanel(widgets.VBox):
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
 
 
+def lower_graphs(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
+    """Return the graphs, those after the first lower."""
+    return (graphs[0], *(replace(graph, tall=0.45) for graph in graphs[1:]))
+
+
 def describe_seconds(seconds: float) -> str:
     """Return a time to come, as roughly as it is known: "about 40 s", "about 3 min"."""
     return f"about {max(1, round(seconds))} s" if seconds < 100 else f"about {round(seconds / 60)} min"
 
 
 def describe_last_step(records: Sequence[StepRecord]) -> str:
-    """Return the last step's numbers, and the last held-out accuracy, in words."""
-    last, (_, held_out) = records[-1], measured_points(records, "held_out_accuracy")
-    measured = f", held-out accuracy {held_out[-1]:.2f}" if len(held_out) else ""
+    """Return the last step's numbers, and the last held-out accuracy and reward, in words."""
+    last, measured = records[-1], ""
+    for metric in ("accuracy", "reward"):
+        _, held_out = measured_points(records, f"held_out_{metric}")
+        measured += f", held-out {metric} {held_out[-1]:.2f}" if len(held_out) else ""
     return (
         f"reward {last.reward:.2f}{measured}, entropy {last.entropy:.2f} nats, clipped {last.clip_fraction_low:.1%} below "
         f"and {last.clip_fraction_high:.1%} above"
@@ -269,16 +276,16 @@ def group_table(record: StepRecord) -> Markup:
     columns = ("response", "graded", "reward", "advantage", "tokens")
     rows = []
     for response in record.group:
-        verdict = "right" if response.correct else "wrong" if response.well_formed else "not well formed"
         cells = (
             element("code", response.text, " (cut off)" if response.truncated else ""),
-            verdict,
+            verdict(response.correct, response.well_formed),
             f"{response.reward:.2f}",
             f"{response.advantage:+.2f}".replace("-", "−"),
             str(response.length),
         )
         rows.append(element("tr", *(element("td", cell, style=CELL) for cell in cells)))
-    caption = f"Step {record.step}: the {len(record.group)} responses to {record.prompt} (right answer {record.gold})"
+    right = f" (right answer {record.gold})" if record.gold else ""
+    caption = f"Step {record.step}: the {len(record.group)} responses to {record.prompt}{right}"
     style = "font-size: 14px; margin-top: 6px"
     rows_table = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
     return element("div", rows_table, style=f"height: {TABLE_HEIGHT}; overflow-y: auto")

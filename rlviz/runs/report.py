@@ -16,8 +16,8 @@ from rlviz.runs.curves import Curve, Graph, Series, bind_data, build_picture, pa
 from rlviz.runs.diagnosis import diagnose, runs_in
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.logs import ImportedRun, import_run, is_rlviz_run
-from rlviz.runs.measures import PART
 from rlviz.training.files import write_text
+from rlviz.types import PART
 
 MOST = 120  # steps with their tokens
 COLOURS = ("blue", "vermilion", "green", "grey")

@@ -25,6 +25,7 @@ from rlviz.study.runner import Running, check_seeds, check_where
 from rlviz.training import RunFolder, find_task, train
 from rlviz.training.files import json_text, write_json
 from rlviz.training.reading import read_plan
+from rlviz.training.rewards import check_accuracy
 from rlviz.training.tasks import start_of
 from small_models.checks import check_not_empty, check_number, check_seed, checked
 from small_models.policies import load_policy
@@ -166,6 +167,7 @@ def compare(
         seeds = range(seeds)
     limit = AMOUNTS[budget] if amount is None else amount
     the_task = find_task(task) if isinstance(task, str) else task
+    check_accuracy("a comparison", the_task)
     check_not_empty("contenders", contenders)
     slugs = [contender.slug for contender in contenders]
     for contender in contenders:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from rlviz.pieces.advantages import pass_at_k
+from rlviz.training.rewards import check_accuracy
 from small_models.checks import check_number, check_seed, checked
 from small_models.policies import Policy
 from small_models.sampling import sample
@@ -30,8 +31,9 @@ def pass_rates(
 
     ks: from 1 to samples. samples: responses to each prompt, from which all k are estimated (`pass_at_k`). num_prompts: held-out
     prompts, all there are where they are fewer. pass@1 is the accuracy. The random numbers are this function's own. Raises
-    ValueError for a setting out of its range.
+    ValueError for a setting out of its range, and for a task without right answers.
     """
+    check_accuracy("pass_rates", task)
     check_number("samples", samples, lambda n: n >= 1, "at least 1", integer=True)
     check_number("num_prompts", num_prompts, lambda n: n >= 1, "at least 1", integer=True)
     check_seed(seed)
@@ -54,6 +56,6 @@ def pass_rates(
             generator=generator,
         )
         texts = samples_of_part.texts(policy)
-        right += [sum(task.grade(p, text).correct for text in row) for p, row in zip(part, texts, strict=True)]
+        right += [sum(bool(task.score(p, text).correct) for text in row) for p, row in zip(part, texts, strict=True)]
     counts = torch.tensor(right)
     return {k: float(pass_at_k(counts, samples, k).mean()) for k in ks}

@@ -38,6 +38,7 @@ class _Config:
     path: ComputePath = "transformers"  # of runs made before there was another
     rule: str | None = None  # of a task from a file
     rows: str | None = None  # what its file is known by
+    reward: str | None = None  # the name of a function that rewards in place of the task
     lacking: list[str] = field(default_factory=list)  # columns that an imported run has not
 
 
@@ -49,7 +50,7 @@ class _Samples:
 
 @dataclass(frozen=True)
 class _Summary:
-    accuracy_before: float
+    accuracy_before: float | None
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 @with_advice()
 def accuracy_before(folder: Path) -> float | None:
-    """Return held-out accuracy before the first step from summary.json, None where there is no summary. Raises ValueError."""
+    """Return held-out accuracy before the first step from summary.json, None where it was not measured. Raises ValueError."""
     file = folder / "summary.json"
     return read_json(file, _Summary).accuracy_before if os.path.lexists(file) else None
 

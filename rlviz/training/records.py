@@ -26,6 +26,7 @@ from small_models.policies import Policy
 from small_models.routing import routed, routing_flips
 from small_models.sampling import Samples
 from small_models.tasks import Task
+from small_models.tasks.base import share_right
 
 NEAR = 0.8, 1.2  # of w: as far as a clip at 1 ± .2 would let the policy go
 DIGITS = 7  # of a token's numbers in a record, as many as float32 holds
@@ -37,27 +38,32 @@ def record_fields(
     state: State, task: Task, settings: TrainSettings, rollout: Rollout, updates: Updates
 ) -> dict[str, Any]:
     """Return the fields of a step's record from its rollout, on the CPU, and the statistics of its updates."""
-    fields = rollout_numbers(rollout) | updates.numbers()
+    fields = rollout_numbers(rollout, task) | updates.numbers()
     entered = rollout.rewards.numel() * updates.count / settings.minibatches
     fields |= {"beta": state.algorithm.beta, "rows_used": updates.rows / entered}
     if rollout.old_values is not None and rollout.returns is not None:
         fields["value_loss"] = updates.value_loss / updates.count
         fields["explained_variance"] = explained_variance(rollout.old_values, rollout.returns, rollout.mask)
     if state.reward_model is not None:
-        fields["reward_agreement"] = agreement(rollout.sampled.outcomes, rollout.sampled.correct)
+        fields["reward_agreement"] = agreement(rollout.sampled.outcomes, rollout.sampled.task_rewards)
         fields["reward_loss"] = state.reward_loss
     return fields | {"groups": record_groups(state, task, settings, rollout)}
 
 
-def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
+def rollout_numbers(rollout: Rollout, task: Task) -> dict[str, Any]:
     """Return the fields of a `StepRecord` that depend on the rollout alone, on the CPU."""
     samples, sampled = rollout.samples, rollout.sampled
     grades = [grade for row in sampled.grades for grade in row]
     group_size, used = rollout.rewards.shape[1], sampled.selected.unique()
     counting = (rollout.advantages[used] * rollout.mask[used]).flatten(2).any(2)
-    return {
+    numbers: dict[str, Any] = mismatch(rollout)
+    if not task.reward_is_grade:
+        names = dict.fromkeys(name for grade in grades for name in grade.parts)
+        numbers["reward_parts"] = {n: sum(grade.parts.get(n, 0.0) for grade in grades) / len(grades) for n in names}
+        numbers["reward_std"] = float(rollout.rewards.std(correction=0))
+    return numbers | {
         "reward": float(rollout.rewards.mean()),
-        "accuracy": sum(grade.correct for grade in grades) / len(grades),
+        "accuracy": share_right(grades),
         "well_formed": sum(grade.format for grade in grades) / len(grades),
         "truncated": float(samples.truncated.float().mean()),
         "entropy": float(samples.entropy[samples.mask].mean()),
@@ -69,7 +75,7 @@ def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
         "responses_used": len(used) * group_size,
         "contributing": float(counting.sum()) / len(grades),
         "repetition": repeated(samples),
-    } | mismatch(rollout)
+    }
 
 
 def mismatch(rollout: Rollout) -> dict[str, float]:
@@ -151,10 +157,12 @@ def record_groups(state: State, task: Task, settings: TrainSettings, rollout: Ro
                 well_formed=sampled.grades[p][g].format,
                 truncated=truncated[p][g],
                 tokens=tokens[p][g] if p in tokens else (),
+                reward_parts=None if task.reward_is_grade else sampled.grades[p][g].parts,
             )
             for g, text in enumerate(sampled.texts[p])
         ]
-        groups.append(GroupRecord(prompt=prompt, gold=task.gold(prompt), responses=tuple(responses)))
+        gold = task.gold(prompt) if task.has_answers else ""
+        groups.append(GroupRecord(prompt=prompt, gold=gold, responses=tuple(responses)))
     return tuple(groups)
 
 

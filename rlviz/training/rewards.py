@@ -21,8 +21,10 @@ from small_models.tasks import Task
 PAIRS_A_PROMPT = 2
 
 
-def check_rewards(algorithm: PolicyGradient, settings: TrainSettings, model: RewardModel | None) -> None:
-    """Raise ValueError for settings and a reward model that contradict the algorithm."""
+def check_rewards(algorithm: PolicyGradient, settings: TrainSettings, model: RewardModel | None, task: Task) -> None:
+    """Raise ValueError for settings and a reward model that contradict the algorithm or the task."""
+    if settings.filter_solved:
+        check_accuracy("filter_solved", task)
     weighing = next((slot for slot in ("shape", "advantage") if algorithm.asks_for(slot, "correct")), None)
     own_rules = None if weighing is None else label(algorithm.slots()[weighing])
     if own_rules and (settings.reward_correct, settings.reward_format) != (1.0, 0.0):
@@ -45,6 +47,15 @@ def check_rewards(algorithm: PolicyGradient, settings: TrainSettings, model: Rew
             )
     if settings.refresh_reward_every and model is None:
         raise ValueError(f"refresh_reward_every needs a reward model; got {settings.refresh_reward_every} without one")
+
+
+def check_accuracy(name: str, task: Task) -> None:
+    """Raise ValueError, for what counts right answers and goes by this name, where the task has none."""
+    if not task.has_accuracy:
+        raise ValueError(
+            f"{name} counts right answers, and {task.name} has none: it needs a task that grades them, or one with solved_at, "
+            "the reward from which on a response counts as right"
+        )
 
 
 def step_rewards(
@@ -74,13 +85,12 @@ def step_rewards(
     return rewards.to(samples.tokens.device), ends.to(samples.tokens.device)
 
 
-def agreement(scores: Tensor, correct: Tensor) -> float | None:
-    """Return how often a right response scores above a wrong one of its group, a tie counting half; [P, G] both.
+def agreement(scores: Tensor, rewards: Tensor) -> float | None:
+    """Return how often a response of higher reward scores above one of lower reward in its group, a tie counting half.
 
-    None where no group has both.
+    scores, rewards: [P, G]. None where no group has both.
     """
-    right, wrong = (correct > 0).unsqueeze(2), (correct <= 0).unsqueeze(1)
-    both = right & wrong  # [P, G, G]
+    both = rewards.unsqueeze(2) > rewards.unsqueeze(1)  # [P, G, G]
     if not both.any():
         return None
     ahead = scores.unsqueeze(2) - scores.unsqueeze(1)
@@ -88,11 +98,11 @@ def agreement(scores: Tensor, correct: Tensor) -> float | None:
 
 
 def pairs_among(policy: Policy, groups: Sampled) -> list[Pair]:
-    """Return pairs of a right and a wrong response to one prompt, at most two a prompt, of different texts."""
+    """Return pairs of a response of higher and one of lower reward to one prompt, at most two a prompt, of different texts."""
     writable = is_writable(policy, groups.samples).tolist()
     pairs = []
     for prompt, texts, grades, usable in zip(groups.prompts, groups.texts, groups.grades, writable, strict=True):
-        correct = {text: grade.correct for text, grade in compress(zip(texts, grades, strict=True), usable)}
-        right, wrong = ([text for text, is_right in correct.items() if is_right is side] for side in (True, False))
-        pairs += [Pair(prompt, *both) for both in list(product(right, wrong))[:PAIRS_A_PROMPT]]
+        rewards = {text: grade.reward for text, grade in compress(zip(texts, grades, strict=True), usable)}
+        ordered = [(high, low) for high, low in product(rewards, rewards) if rewards[high] > rewards[low]]
+        pairs += [Pair(prompt, *both) for both in ordered[:PAIRS_A_PROMPT]]
     return pairs

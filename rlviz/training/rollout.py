@@ -19,7 +19,7 @@ from rlviz.settings import TrainSettings
 from small_models.policies import Policy
 from small_models.routing import replay_routes
 from small_models.sampling import Samples, response_logits, token_entropy, token_logp
-from small_models.tasks import Grade
+from small_models.tasks import Score
 
 Routes = tuple[Tensor, Tensor] | None  # of prompts and of tokens, as `small_models.routing.record_routes` gives them
 OVER_TOKENS = {
@@ -29,10 +29,10 @@ OVER_TOKENS = {
 
 @dataclass(frozen=True)
 class Sampled:
-    """Groups of responses to P prompts, those of all rounds of a step, and how the task grades them.
+    """Groups of responses to P prompts, those of all rounds of a step, and how the task grades and rewards them.
 
     places: indices of the prompts among the training prompts, [P]. texts, grades: [P][G]. outcomes: the numbers by which groups
-    are selected, right or wrong, or a reward model's scores, [P, G]. selected: indices of the groups to learn from. rounds: of
+    are selected, the task's rewards, or a reward model's scores, [P, G]. selected: indices of the groups to learn from. rounds: of
     sampling.
     """
 
@@ -40,15 +40,15 @@ class Sampled:
     prompts: list[str]
     samples: Samples
     texts: list[list[str]]
-    grades: list[list[Grade]]
+    grades: list[list[Score]]
     outcomes: Tensor
     selected: Tensor
     rounds: int
 
     @property
-    def correct(self) -> Tensor:
-        """1 for a right response, 0 for a wrong one, [P, G]."""
-        return grade_tensor(self.grades, "correct", self.samples.tokens.device)
+    def task_rewards(self) -> Tensor:
+        """The task's rewards, before weights and shaping, [P, G]; by default 1 for a right response, 0 for a wrong one."""
+        return grade_tensor(self.grades, "reward", self.samples.tokens.device)
 
     @property
     def well_formed(self) -> Tensor:
@@ -167,8 +167,8 @@ class Rollout:
         return [part.truncate(max(1, part.longest)) for part in micro_batches]  # a model cannot read no token at all
 
 
-def grade_tensor(grades: Sequence[Sequence[Grade]], field: str, device: torch.device) -> Tensor:
-    """Return one field of the grades, "correct" or "format", as a tensor of 1 and 0, [P, G]."""
+def grade_tensor(grades: Sequence[Sequence[Score]], field: str, device: torch.device) -> Tensor:
+    """Return one field of the grades, "reward" or "format" (1 or 0), as a tensor [P, G]."""
     return torch.tensor([[float(getattr(grade, field)) for grade in row] for row in grades], device=device)
 
 

@@ -24,13 +24,13 @@ from rlviz.training.step import NotFiniteError, collect, run_updates, step
 from rlviz.training.updates import Updates
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import checked
-from small_models.evaluation import evaluate
+from small_models.evaluation import Evaluation, evaluate
 from small_models.pairs import Pair
 from small_models.policies import Policy, one_thread_if_small
 from small_models.precision import in_bfloat16
 from small_models.routing import has_experts
 from small_models.scorers import RewardModel
-from small_models.tasks import Task
+from small_models.tasks import RewardError, Task
 
 R = TypeVar("R", StepRecord, PairRecord)
 SAVE_SECONDS = 2.0  # of work that a kill may cost
@@ -55,7 +55,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         self.state, self.start, self.task, self.folder = state, start, task, folder
         self.settings: Any = settings
         self.path = state.policy.path
-        self.evaluated: tuple[int, float] | None = None  # the step of the last evaluation, and its accuracy
+        self.evaluated: tuple[int, Evaluation] | None = None  # the step of the last evaluation, and what it measured
         self._saved: int | None = None  # the step of the last checkpoint
         self._is_between_steps = True
         self._unsaved_seconds = 0.0  # of work since the last checkpoint
@@ -106,7 +106,11 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         if self.step >= self.settings.steps:
             raise StopIteration
         with compute_precision(self.settings, self.policy):
-            return self._next()
+            try:
+                return self._next()
+            except RewardError as error:
+                error.args = (f"{error}; the run stops{self._safe}",)
+                raise
 
     def _next(self) -> R:
         if self.folder is not None:
@@ -124,15 +128,16 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         evaluated = every and (self.step % every == 0 or self.step == self.settings.steps)
         if self.evaluation_is_due is not None:
             evaluated = self.evaluation_is_due({**learned, "seconds": seconds})
-        accuracy = None
+        now = None
         if evaluated:
-            accuracy = evaluate(self.policy, self.task, max_new_tokens=self.settings.max_new_tokens).accuracy
-            self.evaluated = self.step, accuracy
+            now = evaluate(self.policy, self.task, max_new_tokens=self.settings.max_new_tokens)
+            self.evaluated = self.step, now
         record = self.kind(
             **learned,
             step=self.step,
             seconds=seconds,
-            held_out_accuracy=accuracy,
+            held_out_accuracy=now and now.accuracy,
+            held_out_reward=None if now is None or self.task.reward_is_grade else now.reward,
             lr=self.state.optimizers[0].param_groups[0]["lr"],
             tokens_sampled=self.tokens_sampled,
         )
@@ -185,11 +190,14 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     def _divergence_message(self, what: str, cause: str = "") -> str:
         """Return a sentence: the number that is not finite, the likeliest cause, and the last checkpoint."""
-        safe = "" if self._saved is None else f"; the last checkpoint, of step {self._saved}, is as it was"
         return (
             f"the {what} of step {self.step + (not self._is_between_steps)} is not a finite number, so the run stops: "
-            f"{cause or self._likeliest_cause()}{safe}"
+            f"{cause or self._likeliest_cause()}{self._safe}"
         )
+
+    @property
+    def _safe(self) -> str:
+        return "" if self._saved is None else f"; the last checkpoint, of step {self._saved}, is as it was"
 
     def _likeliest_cause(self) -> str:
         """Return advice on the setting that is furthest from its default, of those that can overflow a number by now."""
@@ -243,7 +251,7 @@ class RolloutRun(TrainingRun[StepRecord]):
                 raise ValueError(
                     f"{name} must be at most {prompts}, the training prompts of {task.name}; got {getattr(settings, name)}"
                 )
-        check_rewards(algorithm, settings, reward_model)
+        check_rewards(algorithm, settings, reward_model, task)
         if settings.routing == "replayed" and (isinstance(algorithm, ActorCritic) or not has_experts(policy)):
             raise ValueError(
                 "routing is replayed for a policy of experts, such as chain-experts, and an algorithm without a critic; got "
@@ -269,22 +277,20 @@ def compute_precision(settings: Settings, policy: Policy) -> AbstractContextMana
 
 @checked
 def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
-    """Return held-out accuracy before and after, steps, seconds and tokens of a run, and write summary.json into its folder.
+    """Return held-out accuracy and reward before and after, steps, seconds and tokens of a run, and write its summary.json.
 
-    Accuracy is sampled at temperature 1, greedy_accuracy is not sampled; before is that of the policy from which the run
-    started, on the same prompts and random numbers.
+    They are sampled at temperature 1, greedy_accuracy and greedy_reward are not sampled; before is of the policy from which the
+    run started, on the same prompts and random numbers. Accuracies are None where the task has no right answers.
     """
-    accuracies = {}
+    measured: dict[str, float | None] = {}
     for when, policy in (("before", run.start), ("after", run.policy)):
-        for name, temperature in (("accuracy", 1.0), ("greedy_accuracy", 0.0)):
-            if (name, when) == ("accuracy", "after") and run.evaluated is not None and run.evaluated[0] == run.step:
-                accuracies["accuracy_after"] = run.evaluated[
-                    1
-                ]  # the last step's, on the same prompts and random numbers
-                continue
-            result = evaluate(policy, run.task, max_new_tokens=run.settings.max_new_tokens, temperature=temperature)
-            accuracies[f"{name}_{when}"] = result.accuracy
-    summary = accuracies | run.totals | {"finished": run.step >= run.settings.steps, "seed": run.settings.seed}
+        for name, temperature in (("", 1.0), ("greedy_", 0.0)):
+            if (name, when) == ("", "after") and run.evaluated is not None and run.evaluated[0] == run.step:
+                result = run.evaluated[1]  # the last step's, on the same prompts and random numbers
+            else:
+                result = evaluate(policy, run.task, max_new_tokens=run.settings.max_new_tokens, temperature=temperature)
+            measured |= {f"{name}accuracy_{when}": result.accuracy, f"{name}reward_{when}": result.reward}
+    summary = measured | run.totals | {"finished": run.step >= run.settings.steps, "seed": run.settings.seed}
     if run.folder is not None:
         with run.folder.writing():
             write_json(run.folder.path / "summary.json", summary)

@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from rlviz.training.files import LOCK, FolderLock, append_line, flush, json_text, write_json, write_text
 from rlviz.training.reading import read_config, read_rows, read_state, with_advice
 from rlviz.training.tasks import find_task
-from rlviz.types import PairRecord, StepRecord
+from rlviz.types import PART, PairRecord, StepRecord
 from small_models.checks import check_type, checked
 from small_models.files import display_path, reason
 from small_models.pairs import Pair, read_pairs, write_pairs
@@ -57,10 +57,13 @@ def metrics_of(record: StepRecord | PairRecord) -> dict[str, Any]:
 
 @checked
 def history(records: Sequence[StepRecord | PairRecord]) -> pd.DataFrame:
-    """Return one row of scalars a step, as `RunFolder.metrics` does for a run on disk."""
+    """Return one row of scalars a step, as `RunFolder.metrics` does for a run on disk; named parts of a reward as part:NAME."""
     import pandas as pd
 
-    return pd.DataFrame([metrics_of(record) for record in records])
+    rows = [metrics_of(record) for record in records]
+    for row in rows:
+        row |= {f"{PART}{name}": mean for name, mean in (row.pop("reward_parts", None) or {}).items()}
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -29,7 +29,8 @@ from small_models.memory import check_fits, check_logits_fit
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import Policy, choose_device, count_weights, load_policy, recompute_activations
 from small_models.scorers import RewardModel
-from small_models.tasks import Task
+from small_models.tasks import Task, with_reward
+from small_models.tasks.base import Reward
 from small_models.tasks.file_task import Chat
 from small_models.tokenizer import CharacterTokenizer
 
@@ -42,6 +43,7 @@ def train(
     algorithm: Algorithm | Settings | str | None = None,
     settings: Settings | None = None,
     *,
+    reward: Reward | None = None,
     reward_model: RewardModel | None = None,
     pairs: Sequence[Pair] | None = None,
     reference: Policy | str | None = None,
@@ -53,18 +55,23 @@ def train(
     `train(task, algorithm, settings)` trains the task's own policy, its warm start; `train(policy, task, algorithm, settings)`
     a policy of yours, which changes in place. Each of the three may be a name, as in `rlviz train`.
     settings: `TrainSettings` for an algorithm that samples, `PairSettings` for one of pairs; `default_settings(algorithm)`
-    unless given. reward_model: scores responses in place of the task's rule; a copy of it is used. pairs: what an
-    algorithm of pairs learns from (None: right against wrong responses of the policy itself), or what the reward model
+    unless given. reward: a function of prompt and response in place of the task's reward, which returns a number, or numbers by
+    name that add up, such as `lambda prompt, response: response.count("9")`; the accuracy stays the task's. reward_model: scores
+    responses in place of both; a copy of it is used. pairs: what an
+    algorithm of pairs learns from (None: responses of the policy itself, of higher against lower reward), or what the reward model
     learned from, for its refreshes to replay. reference: π_ref in place of the policy that the run begins with, such as the
     teacher that distillation learns from: a policy (a copy of it is used), or the name or folder of one, of the same vocabulary.
     With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
     same curve. Raises ValueError for unknown names, settings out of range and what is of the wrong kind, FileExistsError when
     `out` is not empty, OSError in one sentence when it cannot be written; while it trains, OSError again, and
-    FloatingPointError at the first loss or gradient that is not finite. TypeError for an argument that it has not.
+    FloatingPointError at the first loss or gradient that is not finite, and RewardError, a ValueError, at the first reward that is no
+    finite number or is raised. TypeError for an argument that it has not.
     """
     for name in unknown:
         _raise_unknown(name)
     policy, task, algorithm, settings = _resolve(policy, task, algorithm, settings)
+    check_type("reward", reward, Callable | None)
+    task = task if reward is None else with_reward(task, reward)
     check_type("reward_model", reward_model, RewardModel | None)
     check_type("pairs", pairs, Sequence[Pair] | None)
     check_type("reference", reference, Policy | str | None)
@@ -86,6 +93,8 @@ def train(
         }
         if reference is not None:
             config["reference"] = reference.source
+        if reward is not None:
+            config["reward"] = getattr(reward, "__name__", type(reward).__name__)
         folder = RunFolder.create(out)
         try:
             folder.save_start(run.start, task, reward_model, pairs, reference)
@@ -157,7 +166,7 @@ def _raise_unknown(name: str) -> NoReturn:
     """Raise TypeError for an argument that `train` has not, and say where a setting stands."""
     kinds = {setting: kind for kind in (PairSettings, TrainSettings) for setting in declarations(kind)}
     meant = kinds.get(name) and f"it is a setting: train(…, {kinds[name].__name__}({name}=…))"
-    arguments = "it has settings, reward_model, pairs, reference, out; what a run does stands in its settings"
+    arguments = "it has settings, reward, reward_model, pairs, reference, out; what a run does stands in its settings"
     raise TypeError(f"train has no argument {name!r}; {meant or nearest(name, list(kinds)) + arguments}")
 
 
@@ -221,11 +230,12 @@ def resume(
     task: Task | None = None,
     algorithm: Algorithm | None = None,
     rule: str | None = None,
+    reward: Reward | None = None,
 ) -> TrainingRun[Any]:
     """Return the run kept in `out`, to go on where its last checkpoint stands: the same curve as without the stop.
 
-    `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`, and one on a
-    file of prompts that code of yours grades that FILE.py:function as `rule`.
+    `steps` sets a new total. A run with a task, pieces or a reward function of your own needs them again as `task`, `algorithm` and
+    `reward` (a mended function will do), and one on a file of prompts that code of yours grades that FILE.py:function as `rule`.
     A run of this process that still has the folder ends.
     Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, of another algorithm, in another
     process, or of an unfinished comparison (which may have begun it with more steps than it can take) while `steps` is not given.
@@ -246,6 +256,15 @@ def resume(
             raise ValueError(
                 f"{name}: the run in {out} is one of {short_repr(config.get(name))}; got {short_repr(value)}{advice}"
             )
+    if (reward is None) != (config.get("reward") is None):
+        name = config.get("reward")
+        begun = (
+            "rewarded by its task, so it takes none"
+            if name is None
+            else f"rewarded by the function {name}: give that again"
+        )
+        raise ValueError(f"reward: the run in {out} was {begun}")
+    task = task if reward is None else with_reward(task, reward)
     folder = RunFolder.open_to_write(out)
     try:
         run = _restore_run(folder, settings, device, task, algorithm, new_total=steps is not None)

@@ -30,7 +30,7 @@ from rlviz.types import Batch, LossOutput
 from small_models.host import all_on_host, on_host
 from small_models.routing import record_routes
 from small_models.sampling import Samples, response_logits, sample, token_entropy, token_logp
-from small_models.tasks import Grade, Task
+from small_models.tasks import Score, Task
 
 FEW = 1000  # prompts, which are shuffled as quickly as drawn
 FILTERED_AT_ONCE = 256  # prompts, so that memory stays flat
@@ -76,7 +76,7 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
     order = state.pool[sample_indices(len(state.pool), wanted * algorithm.can.max_rounds, state.generator)]
     rounds: list[Samples] = []
     texts: list[list[str]] = []
-    grades: list[list[Grade]] = []
+    grades: list[list[Score]] = []
     outcomes: list[Tensor] = []
     done, missing = 0, wanted
     while missing > 0 and done < len(order):
@@ -86,8 +86,8 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
         rounds.append(samples)
         texts += new_texts
         grades += new_grades
-        correct = grade_tensor(new_grades, "correct", state.policy.device)
-        scores = correct if state.reward_model is None else state.reward_model.score(samples).to(correct.dtype)
+        rewards = grade_tensor(new_grades, "reward", state.policy.device)
+        scores = rewards if state.reward_model is None else state.reward_model.score(samples).to(rewards.dtype)
         outcomes.append(scores)
         # The selection sees all rounds at once: a group of an earlier round may be among those that are selected now.
         selected = algorithm.select_groups(torch.cat(outcomes), state.generator)
@@ -99,8 +99,8 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
 
 def sample_and_grade(
     state: State, task: Task, settings: TrainSettings, prompts: list[str], group_size: int
-) -> tuple[Samples, list[list[str]], list[list[Grade]]]:
-    """Return responses to each prompt as tokens, as texts [P][G] and the task's grades of them [P][G]."""
+) -> tuple[Samples, list[list[str]], list[list[Score]]]:
+    """Return responses to each prompt as tokens, as texts [P][G] and the task's scores of them [P][G]."""
     samples = sample(
         state.sampler,
         prompts,
@@ -113,7 +113,7 @@ def sample_and_grade(
         generator=state.generator,
     )
     texts = samples.texts(state.policy)
-    return samples, texts, [[task.grade(p, text) for text in row] for p, row in zip(prompts, texts, strict=True)]
+    return samples, texts, [[task.score(p, text) for text in row] for p, row in zip(prompts, texts, strict=True)]
 
 
 def filter_solved(state: State, task: Task, settings: TrainSettings) -> int:
@@ -185,7 +185,8 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
         raise NotFiniteError("log-probability of a sampled token")
 
     # Rewards R [P, G], or of reasoning steps [P, G, T] at the tokens that end one. Shaping comes before any comparison.
-    correct, well_formed = sampled.correct, sampled.well_formed
+    # For the pieces the task's reward is `correct`: 1 or 0, unless the task or a function pays other numbers.
+    correct, well_formed = sampled.task_rewards, sampled.well_formed
     rewards_of_steps, step_ends = None, None
     if algorithm.asks_for("advantage", "step_ends"):
         rewards_of_steps, step_ends = step_rewards(state.policy, task, sampled.prompts, sampled.texts, samples)

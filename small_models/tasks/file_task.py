@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from small_models.checks import cut, short_repr
 from small_models.files import check_text, convert, display_path, read_lines, reason
-from small_models.tasks.base import Grade, Task
+from small_models.tasks.base import Grade, RewardError, Task, error_text
 
 TASK_FILE = "task.jsonl"  # a task's file in the folder of a run
 NUMBER = re.compile(r"(?:(?<![\w.)])-)?\d[\d,]*(?:\.\d+)?")
@@ -74,7 +74,8 @@ class FileTask(Task):
     """Prompts and answers of a file, `{"prompt": …, "answer": …}` a line; other keys are not read.
 
     rule: "last-number", "exact", or "FILE.py:function", whose function(prompt, response, answer) returns whether the response is
-    right, or a `Grade`. Its file is imported when the first response is graded. write: turns a prompt, a text or a list of
+    right, a `Grade`, or a reward: a number, or numbers by name; the first answer of the file tells which. Its file is imported when
+    that is graded. write: turns a prompt, a text or a list of
     messages with role and content, into the text that the policy reads. name: the file's, unless given. A prompt that comes again
     with the same answer counts once. Raises ValueError, in one sentence that names the file and the line.
     """
@@ -135,49 +136,69 @@ class FileTask(Task):
         """Return file and line of a prompt, in words."""
         return self._lines[prompt]
 
+    @cached_property
+    def has_answers(self) -> bool:
+        """Whether the rule says right or wrong: of code, what it returns for the first answer."""
+        prompt = next(iter(self._answers))
+        return not is_code(self.rule) or isinstance(self._verdict(prompt, self._answers[prompt]), bool | Grade)
+
+    @property
+    def reward_is_grade(self) -> bool:
+        return self.has_answers and "reward" not in vars(self)
+
     def grade(self, prompt: str, response: str) -> Grade:
+        if not self.has_answers:
+            return Grade(format=True, correct=None)
+        verdict = self._verdict(prompt, response)
+        if isinstance(verdict, bool):
+            return Grade(format=True, correct=verdict)
+        if not isinstance(verdict, Grade):
+            what = f"must return True or False, or a Grade, as for the first answer; got {short_repr(verdict)}"
+            raise self.reward_error(prompt, response, what)
+        return verdict
+
+    def reward(self, prompt: str, response: str) -> float | Mapping[str, float]:
+        return super().reward(prompt, response) if self.has_answers else self._verdict(prompt, response)
+
+    def _verdict(self, prompt: str, response: str) -> Any:
+        """Return what the rule returns. Raises RewardError for what it raises."""
         answer = self._answers[prompt]
         if not is_code(self.rule):
             return RULES[self.rule](response, answer)
         function = self._function  # whose refusals are no errors of the rule
         try:
-            grade = function(prompt, response, answer)
+            return function(prompt, response, answer)
         except (Exception, SystemExit) as error:
-            words = f"{self.rule} raised {_error_text(error)} for a response to {self.where(prompt)}"
-            raise ValueError(f"rule: {words}") from error
-        if isinstance(grade, bool):
-            return Grade(format=True, correct=grade)
-        if not isinstance(grade, Grade):
-            raise ValueError(
-                f"rule: {self.rule} must return True or False, or a Grade; got {short_repr(grade)} for a response to "
-                f"{self.where(prompt)}"
-            )
-        return grade
+            raise self.reward_error(prompt, response, f"raised {error_text(error)}") from error
+
+    def reward_error(self, prompt: str, response: str, what: str) -> RewardError:
+        error = super().reward_error(prompt, response, f"by {self.rule} {what}")
+        return RewardError(f"{error} ({self.where(prompt)})")
 
     @cached_property
     def _function(self) -> Callable[[str, str, str], Any]:
-        """The function of FILE.py:function. Raises ValueError where it cannot be imported."""
+        """The function of FILE.py:function. Raises RewardError where it cannot be imported."""
         file, _, name = self.rule.rpartition(":")
         spec = importlib.util.spec_from_file_location(f"rule_{Path(file).stem}", file)
         if not Path(file).is_file() or spec is None or spec.loader is None:
-            raise ValueError(f"rule: there is no Python file {display_path(file)}")
+            raise RewardError(f"rule: there is no Python file {display_path(file)}")
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise ValueError(f"rule: {display_path(file)} cannot be imported ({_error_text(error)})") from error
+            raise RewardError(f"rule: {display_path(file)} cannot be imported ({error_text(error)})") from error
         function = vars(module).get(name)
         if not callable(function):
             names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-            raise ValueError(
+            raise RewardError(
                 f"rule: {display_path(file)} has no function {name}; it has {cut(', '.join(names) or 'none')}"
             )
         return function
 
     def check_rule(self) -> None:
-        """Grade an answer of the file, so that what a rule refuses is refused at once."""
+        """Score an answer of the file, so that what a rule refuses is refused at once."""
         prompt = next(iter(self._answers))
-        self.grade(prompt, self._answers[prompt])
+        self.score(prompt, self._answers[prompt])
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the rule's function: another process imports it itself."""
@@ -198,10 +219,6 @@ class FileTask(Task):
     @property
     def files(self) -> dict[str, str]:
         return {TASK_FILE: self._text}
-
-
-def _error_text(error: BaseException) -> str:
-    return cut(" ".join(f"{type(error).__name__}: {error}".split()), 200)
 
 
 def _text_alone(prompt: Prompt) -> str:

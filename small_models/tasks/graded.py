@@ -1,14 +1,22 @@
-"""A task whose responses a rule of one's own grades, so that a policy trains on what that rule takes for right."""
+"""A task whose responses a rule of one's own grades, or a function rewards, so that a policy trains on what that takes for good."""
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from small_models.tasks.base import Grade, Task
+from small_models.tasks.base import Grade, Reward, Task
 
 Grader = Callable[[str, str, str], Any]
+
+
+def with_reward(task: Task, reward: Reward) -> Task:
+    """Return the task with a function reward(prompt, response) for its reward; its grades, and so its accuracy, stay."""
+    rewarded = copy.copy(task)
+    vars(rewarded).update(reward=reward, solved_at=None)  # a limit of the task's own reward says nothing of another
+    return rewarded
 
 
 class GradedBy(Task):

@@ -110,8 +110,8 @@ class Lookup(Task):
         )
 
     def quality(self, prompt: str, response: str) -> float:
-        """Return 1 for a right answer, else 0: what a pair compares are answers, not calls."""
-        return float(self.grade(prompt, response).correct)
+        """Return the reward of the answer: what a pair compares are answers, not calls."""
+        return self.score(prompt, response).reward
 
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
         """Return a response that goes on looking with probability `demonstrated`, then writes the right answer, known or not."""
