@@ -154,9 +154,9 @@ class TokenRecord:
 class ResponseRecord:
     """One response of a group. `tokens` is filled on the steps that record details, else empty; `length` is the policy's own.
 
-    reward: after weights and shaping. advantage: the mean over its tokens, which have one each under a critic or rewards of single
-    steps. correct: None where the task has no right answers. reward_parts: the task's reward by name, whose sum it is ("reward":
-    one without names), before weights and shaping; None where it is 1 for a right response, else 0.
+    reward: after weights and shaping. advantage: the mean over its tokens, which have one each under a critic or rewards of
+    single steps. correct: None where the task has no right answers. reward_parts: the task's reward before that, as numbers by
+    name that add up, "reward" without names; None where it is 1 for a right response, else 0.
     """
 
     text: str
@@ -195,9 +195,7 @@ class StepRecord:
     step: int  # from 1
     seconds: float  # of this step, evaluation left out
     reward: float  # mean, after shaping
-    accuracy: (
-        float | None
-    )  # share of right answers among this step's sampled responses; None where there are no right ones
+    accuracy: float | None  # share of right answers among this step's responses; None where the task has none
     well_formed: float  # share of well-formed ones among them
     truncated: float  # share of those among them that were cut off at the longest length
     held_out_accuracy: float | None  # sampled on held-out prompts; None on steps without an evaluation

@@ -338,8 +338,8 @@ def _print_summary(run: TrainingRun[Any]) -> None:
     summary = summarize(run)
     numbers = (Column(when, justify="right") for when in ("before", "after"))
     table = Table("", *numbers, title="Held-out prompts", title_justify="left")
-    has_metric = {"accuracy": run.task.has_accuracy, "reward": not run.task.reward_is_grade}
-    for metric in filter(has_metric.get, has_metric):
+    measured = ["accuracy"] if run.task.has_accuracy else []
+    for metric in measured if run.task.reward_is_grade else [*measured, "reward"]:
         for words, name in ((", sampled at temperature 1", metric), (", greedy", f"greedy_{metric}")):
             table.add_row(metric + words, *(f"{summary[f'{name}_{when}']:.3f}" for when in ("before", "after")))
     console.print(table)

@@ -54,7 +54,7 @@ def grpo(policy: Policy, task: Task, loss: Loss, steps: int, seed: int) -> None:
         prompts = rng.sample(task.train_prompts, PROMPTS)
         seen = sample(policy, prompts, group_size=GROUP, max_new_tokens=task.max_new_tokens, generator=noise)
         texts = zip(prompts, seen.texts(policy), strict=True)
-        rewards = torch.tensor([[float(task.grade(prompt, text).correct) for text in group] for prompt, group in texts])
+        rewards = torch.tensor([[task.score(prompt, text).reward for text in group] for prompt, group in texts])
         logp = token_logp(response_logits(policy, **seen.model_inputs), seen.tokens)
         value = loss(logp, seen.logp, None, rewards, seen.mask)
         optimizer.zero_grad()
@@ -265,7 +265,7 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
     if wrong:
         return wrong
     # Only a loop without a visible fault is measured, which takes longest.
-    start, end = (evaluate(one, TASK).accuracy for one in (load_policy("chain"), policy))
+    start, end = (evaluate(one, TASK).accuracy or 0.0 for one in (load_policy("chain"), policy))
     return first_wrong(
         (
             end < start - 0.03,

@@ -62,11 +62,9 @@ GROUP_GRAPHS = (
         Curve("clip_fraction_high", "above limit"), Curve("clip_fraction_low", "below limit", "vermilion", dash="6 3"),
         Curve("clip_fraction_dual", "dual clip", "green", dash="2 2", is_rare=True)), has_run_names=False),
 )  # fmt: skip
-REWARD_GRAPHS = (  # of rewards that are not 1 for a right answer and 0 for another
-    Graph("Reward", "reward", 1.02, (
-        Curve("reward", "sampled"), Curve("held_out_reward", "held out", "vermilion", marker="o"),
-        Curve("held_out_accuracy", "held out, right", "green", marker="o", is_rare=True))), *GROUP_GRAPHS[1:],
-)  # fmt: skip
+REWARD_GRAPH = Graph("Reward", "reward", 1.02, (  # of rewards that are not 1 for a right answer and 0 for another
+    Curve("reward", "sampled"), Curve("held_out_reward", "held out", "vermilion", marker="o"),
+    Curve("held_out_accuracy", "held out, right", "green", marker="o", is_rare=True)))  # fmt: skip
 PAIR_GRAPHS = (
     Graph("Accuracy", "share", 1.02, (
         Curve("pair_accuracy", "pairs"), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),

@@ -80,12 +80,13 @@ class StepWriter:
             tokens = [token for response in group.responses for token in response.tokens]
             clipped = sum(token.clipped for token in tokens)
             after = f"; after its updates {clipped} of {len(tokens)} tokens are clipped" if tokens else ""
+            rewards = _write_rewards(group)
             written: dict[str, Any] = {
                 "prompt": group.prompt,
                 "gold": group.gold,
-                "words": f"{len(group.responses)} responses, {describe_rewards(group)}{after}",
+                **rewards,
+                "words": rewards["words"] + after,
                 "responses": [_write_response(response, strongest) for response in group.responses],
-                **_write_marks(group),
             }
             groups.append(written | self._write_tokens(record, group, first_visit) if tokens else written)
         return {"step": record.step, "groups": groups, "open": strongest_push(record)}
@@ -142,22 +143,16 @@ def _write_response(response: ResponseRecord, strongest: float) -> dict[str, Any
     }
 
 
-def describe_rewards(group: GroupRecord) -> str:
-    """Return how many responses of a group are right; of a reward that is a number its range."""
-    if all(response.reward_parts is None for response in group.responses):
-        return f"{sum(bool(response.correct) for response in group.responses)} right"
+def _write_rewards(group: GroupRecord) -> dict[str, str]:
+    """Return a group's rewards in words, a dot a response, full where its reward is high, and what the dots mean."""
     rewards = [response.task_reward for response in group.responses]
-    return f"rewards {min(rewards):.2f} to {max(rewards):.2f}".replace("-", "−")
-
-
-def _write_marks(group: GroupRecord) -> dict[str, str]:
-    """Return a dot a response, full where it is right, or of a reward that is a number above the mean, and what they mean."""
     if all(response.reward_parts is None for response in group.responses):
-        full, legend = [bool(response.correct) for response in group.responses], "● right, ○ wrong."
+        limit, words, legend = 0.5, f"{sum(rewards):.0f} right", "● right, ○ wrong."
     else:
-        rewards = [response.task_reward for response in group.responses]
-        full, legend = [r > fmean(rewards) for r in rewards], "● reward above the group's mean, ○ not."
-    return {"marks": "".join("●" if is_full else "○" for is_full in full), "legend": legend}
+        limit, legend = fmean(rewards), "● reward above the group's mean, ○ not."
+        words = f"rewards {min(rewards):.2f} to {max(rewards):.2f}".replace("-", "−")
+    marks = "".join("●" if reward > limit else "○" for reward in rewards)
+    return {"words": f"{len(rewards)} responses, {words}", "marks": marks, "legend": legend}
 
 
 def _write_row(row: Counterfactual, run: Counterfactual, lengths: Sequence[int], scale: float) -> dict[str, Any]:

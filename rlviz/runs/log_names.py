@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from rlviz.runs.measures import NAN
-from rlviz.types import PART
 from rlviz.runs.rules import Program
+from rlviz.types import PART
 
 Names = Mapping[str, str]
 TAG = "tag-"  # before the name of a metric in the name of TensorBoard's file, in which _ stands for each /

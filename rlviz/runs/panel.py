@@ -16,7 +16,7 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
-from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPHS, Graph, LiveCurves, Series, measured_points
+from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series, measured_points
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.types import StepRecord
@@ -33,6 +33,7 @@ CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 STOPPED = "Stopped. Resume goes on as this run began; Train begins another one, as the sliders say."
 WITHOUT_KL = replace(GRPO, kl=None)
+LOWER_GRAPHS = tuple(replace(graph, tall=0.45) for graph in GROUP_GRAPHS[1:])
 # Settings, buttons and curves fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
 LOOKS = Markup("""<style>
@@ -112,7 +113,7 @@ class TrainingPanel(widgets.VBox):
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._step_seconds: deque[float] = deque(maxlen=RECENT)
-        self.curves = LiveCurves(lower_graphs(GROUP_GRAPHS if self.task.reward_is_grade else REWARD_GRAPHS))
+        self.curves = LiveCurves((GROUP_GRAPHS[0] if self.task.reward_is_grade else REWARD_GRAPH, *LOWER_GRAPHS))
         self.controls: dict[str, Control] = {
             "group_size": number_control(LABELS["group_size"], settings.group_size, 2, 32),
             "lr": choice_control(LABELS["lr"], settings.lr, LEARNING_RATES),
@@ -247,11 +248,6 @@ class TrainingPanel(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
-
-
-def lower_graphs(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """Return the graphs, those after the first lower."""
-    return (graphs[0], *(replace(graph, tall=0.45) for graph in graphs[1:]))
 
 
 def describe_seconds(seconds: float) -> str:

@@ -32,8 +32,8 @@ class Sampled:
     """Groups of responses to P prompts, those of all rounds of a step, and how the task grades and rewards them.
 
     places: indices of the prompts among the training prompts, [P]. texts, grades: [P][G]. outcomes: the numbers by which groups
-    are selected, the task's rewards, or a reward model's scores, [P, G]. selected: indices of the groups to learn from. rounds: of
-    sampling.
+    are selected, the task's rewards, or a reward model's scores, [P, G]. selected: indices of the groups to learn from. rounds:
+    of sampling.
     """
 
     places: Tensor

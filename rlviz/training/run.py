@@ -136,7 +136,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             **learned,
             step=self.step,
             seconds=seconds,
-            held_out_accuracy=now and now.accuracy,
+            held_out_accuracy=None if now is None else now.accuracy,
             held_out_reward=None if now is None or self.task.reward_is_grade else now.reward,
             lr=self.state.optimizers[0].param_groups[0]["lr"],
             tokens_sampled=self.tokens_sampled,

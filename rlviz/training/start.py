@@ -56,16 +56,15 @@ def train(
     a policy of yours, which changes in place. Each of the three may be a name, as in `rlviz train`.
     settings: `TrainSettings` for an algorithm that samples, `PairSettings` for one of pairs; `default_settings(algorithm)`
     unless given. reward: a function of prompt and response in place of the task's reward, which returns a number, or numbers by
-    name that add up, such as `lambda prompt, response: response.count("9")`; the accuracy stays the task's. reward_model: scores
-    responses in place of both; a copy of it is used. pairs: what an
-    algorithm of pairs learns from (None: responses of the policy itself, of higher against lower reward), or what the reward model
+    name that add up; the accuracy stays the task's. reward_model: scores responses in place of both; a copy of it is used. pairs:
+    what an algorithm of pairs learns from (None: responses of the policy, higher against lower reward), or what the reward model
     learned from, for its refreshes to replay. reference: π_ref in place of the policy that the run begins with, such as the
     teacher that distillation learns from: a policy (a copy of it is used), or the name or folder of one, of the same vocabulary.
     With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
     same curve. Raises ValueError for unknown names, settings out of range and what is of the wrong kind, FileExistsError when
     `out` is not empty, OSError in one sentence when it cannot be written; while it trains, OSError again, and
-    FloatingPointError at the first loss or gradient that is not finite, and RewardError, a ValueError, at the first reward that is no
-    finite number or is raised. TypeError for an argument that it has not.
+    FloatingPointError at the first loss or gradient that is not finite, RewardError at such a reward and where a rule raises.
+    TypeError for an argument that it has not.
     """
     for name in unknown:
         _raise_unknown(name)
@@ -234,8 +233,8 @@ def resume(
 ) -> TrainingRun[Any]:
     """Return the run kept in `out`, to go on where its last checkpoint stands: the same curve as without the stop.
 
-    `steps` sets a new total. A run with a task, pieces or a reward function of your own needs them again as `task`, `algorithm` and
-    `reward` (a mended function will do), and one on a file of prompts that code of yours grades that FILE.py:function as `rule`.
+    `steps` sets a new total. A run with a task, pieces or a reward function of your own needs them again as `task`, `algorithm`
+    and `reward` (a mended function will do), one on a file of prompts that code of yours grades that FILE.py:function as `rule`.
     A run of this process that still has the folder ends.
     Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, of another algorithm, in another
     process, or of an unfinished comparison (which may have begun it with more steps than it can take) while `steps` is not given.
@@ -256,14 +255,10 @@ def resume(
             raise ValueError(
                 f"{name}: the run in {out} is one of {short_repr(config.get(name))}; got {short_repr(value)}{advice}"
             )
-    if (reward is None) != (config.get("reward") is None):
-        name = config.get("reward")
-        begun = (
-            "rewarded by its task, so it takes none"
-            if name is None
-            else f"rewarded by the function {name}: give that again"
-        )
-        raise ValueError(f"reward: the run in {out} was {begun}")
+    begun = config.get("reward")
+    if (reward is None) != (begun is None):
+        advice = "its task: give no function" if begun is None else f"the function {begun}: give it again"
+        raise ValueError(f"reward: the run in {out} was rewarded by {advice}")
     task = task if reward is None else with_reward(task, reward)
     folder = RunFolder.open_to_write(out)
     try:

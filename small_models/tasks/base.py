@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import zlib
@@ -16,6 +15,7 @@ from typing import Any
 
 from small_models.checks import cut, short_repr
 
+LARGEST = 1e38  # size of a reward, which becomes a number in float32
 Reward = Callable[[str, str], float | Mapping[str, float]]  # of prompt and response; named parts add up
 
 
@@ -142,10 +142,9 @@ class Task(ABC):
         except (Exception, SystemExit) as error:
             raise self.reward_error(prompt, response, f"raised {error_text(error)}") from error
         parts = reward if isinstance(reward, Mapping) else {"reward": reward}
-        if not parts or not all(isinstance(name, str) and is_finite(part) for name, part in parts.items()):
-            raise self.reward_error(
-                prompt, response, f"must give a finite number, or finite numbers by name; got {short_repr(reward)}"
-            )
+        if not self.reward_is_grade and not is_reward(parts):
+            what = f"must give a finite number, or finite numbers by name; got {short_repr(reward)}"
+            raise self.reward_error(prompt, response, what)
         score = Score(grade.format, grade.correct, {name: float(part) for name, part in parts.items()})
         if self.solved_at is not None:
             return replace(score, correct=score.reward >= self.solved_at)
@@ -156,9 +155,8 @@ class Task(ABC):
 
     def reward_error(self, prompt: str, response: str, what: str) -> RewardError:
         """Return the refusal of what a rule did with a response."""
-        return RewardError(
-            f"reward: {self.name} {what} for the response {short_repr(response)} to {short_repr(prompt)}"
-        )
+        words = f"for the response {short_repr(response)} to {short_repr(prompt)}"
+        return RewardError(f"reward: {self.name} {what} {words}")
 
     def observe(self, prompt: str, written: str) -> str:
         """Return what the environment writes into a response to the prompt after `written`, whose last token ends a call.
@@ -221,12 +219,10 @@ class Task(ABC):
         return self._split[1]
 
 
-def is_finite(value: Any) -> bool:
-    """Return True for a number that a float can hold."""
-    try:
-        return isinstance(value, Real) and math.isfinite(float(value))
-    except OverflowError:
-        return False
+def is_reward(parts: Mapping[Any, Any]) -> bool:
+    """Return True for numbers by name, at least one, that float32 can hold, as their sum."""
+    are_numbers = all(isinstance(name, str) and isinstance(part, Real) for name, part in parts.items())
+    return bool(parts) and are_numbers and all(abs(part) < LARGEST for part in (*parts.values(), sum(parts.values())))
 
 
 def error_text(error: BaseException) -> str:

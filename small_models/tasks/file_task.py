@@ -74,10 +74,10 @@ class FileTask(Task):
     """Prompts and answers of a file, `{"prompt": …, "answer": …}` a line; other keys are not read.
 
     rule: "last-number", "exact", or "FILE.py:function", whose function(prompt, response, answer) returns whether the response is
-    right, a `Grade`, or a reward: a number, or numbers by name; the first answer of the file tells which. Its file is imported when
-    that is graded. write: turns a prompt, a text or a list of
-    messages with role and content, into the text that the policy reads. name: the file's, unless given. A prompt that comes again
-    with the same answer counts once. Raises ValueError, in one sentence that names the file and the line.
+    right, a `Grade`, or a reward, a number or numbers by name; a first call, on the file's first answer, says which. The file of
+    the function is imported then. write: turns a prompt, a text or a list of messages with role and content, into the text that
+    the policy reads. name: the file's, unless given. A prompt that comes again with the same answer counts once. Raises
+    ValueError, in one sentence that names the file and the line.
     """
 
     description = "prompts and answers of a file"

@@ -1,4 +1,4 @@
-"""A task whose responses a rule of one's own grades, or a function rewards, so that a policy trains on what that takes for good."""
+"""Another task with a rule of one's own that grades its responses, or a function that rewards them."""
 
 from __future__ import annotations
 

@@ -99,11 +99,11 @@ class TestLearnedReward:
         rollout = run.collect()
         torch.testing.assert_close(rollout.rewards, learned.model.score(rollout.samples))
         correct = torch.tensor([[float(g.correct) for g in row] for row in rollout.sampled.grades])
-        assert agreement(rollout.sampled.outcomes, rollout.sampled.correct) == agreement(rollout.rewards, correct)
+        assert agreement(rollout.sampled.outcomes, rollout.sampled.task_rewards) == agreement(rollout.rewards, correct)
         record = next(start(reward_model=learned.model))
         assert record.accuracy == pytest.approx(float(correct.mean()))
         assert record.reward == pytest.approx(float(rollout.rewards.mean()), abs=1e-6)
-        assert record.reward_agreement == agreement(rollout.sampled.outcomes, rollout.sampled.correct)
+        assert record.reward_agreement == agreement(rollout.sampled.outcomes, rollout.sampled.task_rewards)
         assert record.reward_loss is None
 
     def test_the_model_given_stays_as_it_was(self, learned):

@@ -64,7 +64,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             rare, accuracy = [reasoning(policy, prompts)], [0.0]
             for _ in train(policy, task, algorithm, settings):
                 rare.append(reasoning(policy, prompts))
-                accuracy.append(evaluate(policy, task, num_prompts=looked_at).accuracy)
+                accuracy.append(evaluate(policy, task, num_prompts=looked_at).accuracy or 0.0)
                 if accuracy[-1] > GOAL:
                     break
             results.append(path(setting, name, rare, accuracy))

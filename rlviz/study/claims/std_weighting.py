@@ -21,7 +21,7 @@ KINDS = ("1 or 7 of 8 right", "2 or 6", "3 or 5", "4")
 
 def classify_group(group: GroupRecord) -> str | None:
     """Return the distance of a group from half right, as one of KINDS; None where all rewards are equal."""
-    right = sum(response.correct for response in group.responses)
+    right = sum(bool(response.correct) for response in group.responses)
     return KINDS[min(right, len(group.responses) - right) - 1] if 0 < right < len(group.responses) else None
 
 
@@ -36,7 +36,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             "step": record.step,
             "difficulty": group.prompt[0],
             "kind": classify_group(group),
-            "right": sum(response.correct for response in group.responses) / len(group.responses),
+            "right": sum(bool(response.correct) for response in group.responses) / len(group.responses),
             "pull": sum(abs(response.advantage) for response in group.responses),
         }
         for name, advantage in SCALES.items()
