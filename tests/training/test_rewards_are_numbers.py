@@ -1,0 +1,280 @@
+"""Rewards that are numbers: by hand through every algorithm, named, refused, recorded, and without right answers."""
+
+import json
+from dataclasses import replace
+from itertools import cycle, product
+from math import sqrt
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rlviz import DAPO, DPO, GRPO, PPO, TrainSettings, train
+from rlviz.algorithms import ALGORITHMS, DUPO, GroupPolicyGradient
+from rlviz.runs.counterfactual import RecordedGroup
+from rlviz.runs.diagnosis import diagnose
+from rlviz.runs.inspected import StepWriter
+from rlviz.runs.panel import TrainingPanel, describe_last_step, group_table
+from rlviz.study.budget import Contender
+from rlviz.study.comparison import compare
+from rlviz.training import RunFolder, pass_rates, resume, summarize
+from rlviz.training.rewards import agreement, pairs_among
+from rlviz.training.run_folder import metrics_of
+from small_models.evaluation import evaluate
+from small_models.pairs import make_pairs
+from small_models.policies import load_policy
+from small_models.tasks import Chain, FileTask, Grade, RewardError, Score, with_reward
+from tests.training.test_rewards import written
+
+QUICK = TrainSettings(steps=1, num_prompts=2, group_size=4, evaluate_every=0, checkpoint_every=1, details_every=1)
+# Of the first group the mean is 1.5, the deviations are −1 (three times) and 3, their squares sum to 12: the unbiased std is
+# √(12 / 3) = 2, the population's √(12 / 4) = √3. The second group teaches nothing.
+PAID = [0.5, 0.5, 0.5, 4.5, *[0.25] * 4]
+# Both together: the mean is 7 / 8, and the squared deviations 3 · .375² + 3.625² + 4 · .625² sum to 15.125.
+BATCH_STD = sqrt(15.125 / 7)
+
+
+class Paid(Chain):
+    """Chain without right answers, which pays these numbers in turn."""
+
+    name, has_answers = "paid", False
+
+    def __init__(self, paid=PAID):
+        super().__init__()
+        self.values = cycle(paid)
+
+    def grade(self, prompt, response):
+        return Grade(format=True, correct=None)
+
+    def reward(self, prompt, response):
+        return next(self.values)
+
+
+def start(algorithm=GRPO, settings=QUICK, task=None, **more):
+    return train(load_policy("chain", device="cpu"), task or Paid(), algorithm, settings, **more)
+
+
+def nines(prompt, response):
+    return response.count("9") / 2
+
+
+def curve(records):
+    return [{name: value for name, value in metrics_of(r).items() if name != "seconds"} for r in records]
+
+
+ADVANTAGES = {  # of the deviation −1; that of 3 is three times as large, with the other sign
+    "GRPO": 1 / 2,
+    "Dr.GRPO": 1,
+    "DAPO": 1 / 2,  # responses of chain are too short to be punished
+    "Lite PPO": 1 / BATCH_STD,
+    "DUPO": 1 / 2,  # .9 R + .1: the factor is in the std, too
+    "GSPO": 1 / 2,
+    "GSPO-token": 1 / 2,
+    "DCPO": 1 / sqrt(3),  # at a first visit both of its terms are the group's own
+}
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)], ids=str)
+def test_advantages_of_groups(algorithm):
+    rollout = start(algorithm).collect()
+    unit = ADVANTAGES[algorithm.name]
+    expected = torch.tensor([-unit, -unit, -unit, 3 * unit]).unsqueeze(-1)
+    torch.testing.assert_close(rollout.advantages[0], expected * rollout.mask[0], rtol=1e-5, atol=0)
+    assert not rollout.advantages[1].any()
+    # The dead group counts once (all groups), is replaced by the next prompt, whose group is the first again, or by a copy.
+    selected = {DAPO.name: [0, 2], DUPO.name: [0, 0]}.get(algorithm.name, [0, 1])
+    assert rollout.sampled.selected.tolist() == selected
+
+
+def test_dead_groups_are_those_of_equal_rewards_before_shaping():
+    shaped = replace(
+        DAPO, shape=replace(DAPO.shape, max_length=9, cache=9)
+    )  # every length is punished by another amount
+    rollout = start(shaped).collect()
+    assert len(set(rollout.rewards[1].tolist())) > 1 and rollout.sampled.selected.tolist() == [0, 2]
+
+
+def test_returns_of_a_critic():
+    rollout = start(PPO, replace(QUICK, num_prompts=8, group_size=1)).collect()
+    last = rollout.samples.last_positions.unsqueeze(-1)
+    torch.testing.assert_close(rollout.returns.gather(-1, last).flatten(), torch.tensor(PAID))
+    torch.testing.assert_close(rollout.old_values[rollout.mask].unique(), torch.tensor([7 / 8]))  # V begins as the mean
+
+
+def test_records():
+    record = next(start())
+    assert record.accuracy is None and record.reward_parts == {"reward": 7 / 8}
+    assert (record.reward, record.zero_variance_groups) == (7 / 8, 0.5)
+    assert record.reward_std == pytest.approx(sqrt(15.125 / 8))
+    assert [r.reward for r in record.group] == [r.task_reward for r in record.group] == PAID[:4]
+    assert {r.correct for r in record.group} == {None} and record.gold == ""
+    group = StepWriter(GRPO).step(record)["groups"][0]
+    assert group["words"].startswith("4 responses, rewards 0.50 to 4.50; ") and group["marks"] == "○○○●"
+    assert {r["graded"] for r in group["responses"]} == {"well formed"}
+    assert RecordedGroup.from_record(record.groups[0]).task_rewards.tolist() == [PAID[:4]]
+    assert "right answer" not in group_table(record) and "well formed" in group_table(record)
+
+
+def test_named_parts_add_up_and_a_part_that_is_left_out_is_0():
+    task = Paid([{"a": 1.0, "b": -0.5}, {"a": 2}] * 4)  # sums .5 and 2; means of a (1 + 2) / 2, of b −.5 / 2
+    record = next(start(settings=replace(QUICK, reward_correct=2.0), task=task))
+    assert (record.reward, record.reward_parts) == (2 * 1.25, {"a": 1.5, "b": -0.25})
+    assert [r.reward_parts for r in record.group[:2]] == [{"a": 1.0, "b": -0.5}, {"a": 2.0}]
+    assert [r.reward for r in record.group[:2]] == [1.0, 4.0]
+
+
+def test_a_reward_of_0_and_1_is_the_grade():
+    same = with_reward(Chain(), lambda prompt, response: Chain().grade(prompt, response).correct)
+    own, function = next(start(task=Chain())), next(start(task=same))
+    assert own.reward_parts is own.reward_std is own.groups[0].responses[0].reward_parts is None
+    assert function.reward_parts == {"reward": function.accuracy} == {"reward": own.accuracy}
+    assert curve([own]) == curve([replace(function, reward_parts=None, reward_std=None)])
+
+
+def test_from_solved_at_on_a_response_is_right():
+    task = Paid()
+    task.solved_at = 0.5
+    assert next(start(task=task)).accuracy == 0.5  # four of PAID
+    assert evaluate(load_policy("chain", device="cpu"), task, num_prompts=8).accuracy == 0.5
+    assert next(start(task=task, reward=nines)).accuracy is None  # it was the limit of another reward
+
+
+def test_what_counts_right_answers_refuses_a_task_without(tmp_path):
+    policy = load_policy("chain", device="cpu")
+    for name, call in {
+        "filter_solved": lambda: start(settings=replace(QUICK, filter_solved=2)),
+        "pass_rates": lambda: pass_rates(policy, Paid()),
+        "a comparison": lambda: compare(Paid(), [Contender("GRPO", GRPO)], policy="chain", out=tmp_path / "c"),
+    }.items():
+        with pytest.raises(ValueError, match=f"^{name} counts right answers, and paid has none: "):
+            call()
+
+
+def test_pairs_are_of_higher_against_lower_reward():
+    policy = load_policy("chain", device="cpu")
+    task = with_reward(Chain(), nines)
+    pairs = make_pairs(policy, task, 20)
+    assert all(nines(pair.prompt, pair.chosen) > nines(pair.prompt, pair.rejected) for pair in pairs)
+    prompts, texts, rewards = ["35271="], [["#1", "#2", "#3", "#4"]], [0.5, 0.5, 0.25, 1.0]
+    grades = [[Score(True, None, {"reward": reward}) for reward in rewards]]
+    sampled = SimpleNamespace(prompts=prompts, texts=texts, grades=grades, samples=written(policy, prompts, texts))
+    # #1 and #2 tie, so each is above #3 alone; at most two pairs a prompt
+    assert [(p.chosen, p.rejected) for p in pairs_among(policy, sampled)] == [("#1", "#3"), ("#2", "#3")]
+    run = train(policy, Chain(), DPO, reward=nines)
+    assert {nines(p.prompt, p.chosen) > nines(p.prompt, p.rejected) for p in run.pairs} == {True}
+
+
+def test_a_judge_agrees_where_it_orders_as_the_rewards_do():
+    rewards = torch.tensor([[0.0, 0.5, 1.0]])
+    assert agreement(torch.tensor([[1.0, 2.0, 3.0]]), rewards) == 1
+    # .5 above 0 is ordered wrongly, 1 above 0 and 1 above .5 are a tie and right: (0 + ½ + 1) / 3
+    assert agreement(torch.tensor([[3.0, 2.0, 3.0]]), rewards) == 0.5
+    assert agreement(torch.tensor([[1.0, 2.0, 3.0]]), torch.full((1, 3), 0.5)) is None
+
+
+OUTCOMES = [float("nan"), -float("inf"), 1e39, 10**400, "1", None, [1.0], {}, {"a": float("nan")}, {1: 1.0}]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: repr(outcome)[:20])
+def test_what_is_no_reward_is_refused(outcome):
+    with pytest.raises(RewardError) as refusal:
+        with_reward(Chain(), lambda prompt, response: outcome).score("35271=", "#8")
+    words = str(refusal.value)
+    assert words.startswith("reward: chain must give a finite number, or finite numbers by name; got ")
+    assert words.endswith(" for the response '#8' to '35271='")
+    assert any(got in words for got in (repr(outcome), "number of thousands", "1000000"))
+
+
+def test_a_grade_says_what_its_task_has():
+    task = Paid()
+    for has_answers, correct, words in (
+        (True, None, "True or False; got None"),
+        (False, True, "None, as it .*got True"),
+    ):
+        task.has_answers, task.grade = has_answers, lambda *texts, correct=correct: Grade(True, correct)
+        with pytest.raises(RewardError, match=f"must grade with correct {words} for the response"):
+            task.score("35271=", "#8")
+
+
+def test_a_run_whose_reward_raised_goes_on_with_a_mended_one(tmp_path):
+    settings, out = replace(QUICK, steps=4, evaluate_every=2), tmp_path / "run"
+    uncut = curve(train("chain", GRPO, settings, reward=nines))
+    calls = iter(range(20))  # 8 a step
+
+    def broken(prompt, response):
+        return nines(prompt, response) if next(calls) < 17 else {}["nine"]
+
+    run, records = train("chain", GRPO, replace(settings, evaluate_every=0), reward=broken, out=out), []
+    with pytest.raises(
+        RewardError, match=r"raised KeyError: 'nine' for the response '.*' to '\d+='.* of step 2, is as it was"
+    ):
+        records.extend(run)
+    run.close()
+    assert len(RunFolder.open(out).records()) == 2
+    with pytest.raises(ValueError, match="rewarded by the function broken: give it again"):
+        resume(out, device="cpu")
+    config = json.loads((out / "config.json").read_text())
+    config["settings"]["evaluate_every"] = 2
+    (out / "config.json").write_text(json.dumps(config))
+    again = resume(out, device="cpu", reward=nines)
+    rest_of_it = curve(again)
+    assert rest_of_it == uncut[2:] and again.task.name == "chain"
+    metrics = RunFolder.open(out).metrics
+    assert (metrics["part:reward"] == metrics["reward"]).all() and metrics["held_out_reward"].notna().sum() == 1
+    assert diagnose(out).steps == 4
+    with pytest.raises(ValueError, match="reward must be a function or None; got 3"):
+        train("chain", GRPO, reward=3)
+    run = train("chain", GRPO, settings, out=tmp_path / "plain")
+    run.close()
+    with pytest.raises(ValueError, match="rewarded by its task: give no function"):
+        resume(tmp_path / "plain", reward=nines)
+
+
+def test_reward_stands_where_accuracy_would(tmp_path):
+    from rlviz.cli.terminal import console
+    from rlviz.cli.train import _print_summary
+
+    run = start(settings=replace(QUICK, evaluate_every=1), out=tmp_path / "run")
+    records = list(run)
+    assert records[0].held_out_accuracy is None and 0.25 <= records[0].held_out_reward <= 4.5
+    summary = summarize(run)
+    assert summary["accuracy_before"] is summary["greedy_accuracy_after"] is None
+    assert summary["reward_after"] == records[0].held_out_reward
+    words = describe_last_step(records)
+    assert f"held-out reward {summary['reward_after']:.2f}" in words and "accuracy" not in words
+    with console.capture() as printed:
+        _print_summary(run)
+    assert "reward, greedy" in printed.get() and "accuracy" not in printed.get() and "(right" not in printed.get()
+    assert [graph.title for graph in TrainingPanel("chain", GRPO, QUICK).curves._graphs][0] == "Reward and accuracy"
+
+
+RULES = """
+def number(prompt, response, answer): return len(response) / 2
+def named(prompt, response, answer): return {"length": len(response), "a": -1}
+def mixed(prompt, response, answer): return True if response == answer else 0.5
+"""
+
+
+def test_a_rule_of_a_file_may_return_numbers(tmp_path):
+    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "sums.jsonl").write_text("".join(f'{{"prompt": "{n}=", "answer": "{n}"}}\n' for n in range(20)))
+    number, named, mixed = (
+        FileTask(tmp_path / "sums.jsonl", f"{tmp_path}/rules.py:{n}") for n in ("number", "named", "mixed")
+    )
+    assert number.score("1=", "123") == Score(True, None, {"reward": 1.5}) and not number.has_accuracy
+    assert named.score("1=", "123") == Score(True, None, {"length": 3.0, "a": -1.0})
+    assert next(start(task=named)).accuracy is None
+    with pytest.raises(RewardError, match=r"must return True or False, or a Grade.* got 0.5 .*'2' to '1='.*line 2\)"):
+        mixed.score("1=", "2")
+
+
+def test_folders_of_the_version_before_are_read(tmp_path):
+    records = list(start(task=Chain(), settings=replace(QUICK, steps=2), out=tmp_path / "run"))
+    new = {"reward_parts", "reward_std", "held_out_reward"}
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        lines = (tmp_path / "run" / name).read_text().splitlines()
+        old = [
+            json.loads(line, object_hook=lambda row: {k: v for k, v in row.items() if k not in new}) for line in lines
+        ]
+        (tmp_path / "run" / name).write_text("".join(f"{json.dumps(row)}\n" for row in old))
+    assert curve(RunFolder.open(tmp_path / "run").records()) == curve(records)
