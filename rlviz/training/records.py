@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -38,30 +39,30 @@ def record_fields(
     state: State, task: Task, settings: TrainSettings, rollout: Rollout, updates: Updates
 ) -> dict[str, Any]:
     """Return the fields of a step's record from its rollout, on the CPU, and the statistics of its updates."""
-    fields = rollout_numbers(rollout, task) | updates.numbers()
+    fields = rollout_numbers(rollout) | updates.numbers()
     entered = rollout.rewards.numel() * updates.count / settings.minibatches
     fields |= {"beta": state.algorithm.beta, "rows_used": updates.rows / entered}
     if rollout.old_values is not None and rollout.returns is not None:
         fields["value_loss"] = updates.value_loss / updates.count
         fields["explained_variance"] = explained_variance(rollout.old_values, rollout.returns, rollout.mask)
+    if not task.reward_is_grade:
+        parts = [grade.parts for row in rollout.sampled.grades for grade in row]
+        names = dict.fromkeys(name for named in parts for name in named)
+        fields["reward_parts"] = {name: fmean(named.get(name, 0.0) for named in parts) for name in names}
+        fields["reward_std"] = float(rollout.rewards.std(correction=0))
     if state.reward_model is not None:
         fields["reward_agreement"] = agreement(rollout.sampled.outcomes, rollout.sampled.task_rewards)
         fields["reward_loss"] = state.reward_loss
     return fields | {"groups": record_groups(state, task, settings, rollout)}
 
 
-def rollout_numbers(rollout: Rollout, task: Task) -> dict[str, Any]:
+def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
     """Return the fields of a `StepRecord` that depend on the rollout alone, on the CPU."""
     samples, sampled = rollout.samples, rollout.sampled
     grades = [grade for row in sampled.grades for grade in row]
     group_size, used = rollout.rewards.shape[1], sampled.selected.unique()
     counting = (rollout.advantages[used] * rollout.mask[used]).flatten(2).any(2)
-    numbers: dict[str, Any] = mismatch(rollout)
-    if not task.reward_is_grade:
-        names = dict.fromkeys(name for grade in grades for name in grade.parts)
-        numbers["reward_parts"] = {n: sum(grade.parts.get(n, 0.0) for grade in grades) / len(grades) for n in names}
-        numbers["reward_std"] = float(rollout.rewards.std(correction=0))
-    return numbers | {
+    return {
         "reward": float(rollout.rewards.mean()),
         "accuracy": share_right(grades),
         "well_formed": sum(grade.format for grade in grades) / len(grades),
@@ -75,7 +76,7 @@ def rollout_numbers(rollout: Rollout, task: Task) -> dict[str, Any]:
         "responses_used": len(used) * group_size,
         "contributing": float(counting.sum()) / len(grades),
         "repetition": repeated(samples),
-    }
+    } | mismatch(rollout)
 
 
 def mismatch(rollout: Rollout) -> dict[str, float]:

@@ -86,7 +86,7 @@ def test_when_a_run_saves(step_seconds, save_seconds, evaluation_seconds, saved_
 
     def measure(policy, task, **settings):
         now[0] += evaluation_seconds
-        return Evaluation(accuracy=0.5, well_formed=1.0, length=2.0, entropy=0.0)
+        return Evaluation(accuracy=0.5, well_formed=1.0, length=2.0, entropy=0.0, reward=0.5)
 
     def learn():
         now[0] += step_seconds

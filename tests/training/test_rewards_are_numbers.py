@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from itertools import cycle, product
+from itertools import cycle
 from math import sqrt
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from rlviz.algorithms import ALGORITHMS, DUPO, GroupPolicyGradient
 from rlviz.runs.counterfactual import RecordedGroup
 from rlviz.runs.diagnosis import diagnose
 from rlviz.runs.inspected import StepWriter
-from rlviz.runs.panel import TrainingPanel, describe_last_step, group_table
+from rlviz.runs.panel import describe_last_step, group_table
 from rlviz.study.budget import Contender
 from rlviz.study.comparison import compare
 from rlviz.training import RunFolder, pass_rates, resume, summarize
@@ -74,11 +74,13 @@ ADVANTAGES = {  # of the deviation −1; that of 3 is three times as large, with
 }
 
 
-@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)], ids=str)
+@pytest.mark.parametrize(
+    "algorithm", [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)], ids=lambda a: a.name
+)
 def test_advantages_of_groups(algorithm):
     rollout = start(algorithm).collect()
     unit = ADVANTAGES[algorithm.name]
-    expected = torch.tensor([-unit, -unit, -unit, 3 * unit]).unsqueeze(-1)
+    expected = torch.tensor([-unit, -unit, -unit, 3 * unit], dtype=torch.float).unsqueeze(-1)
     torch.testing.assert_close(rollout.advantages[0], expected * rollout.mask[0], rtol=1e-5, atol=0)
     assert not rollout.advantages[1].any()
     # The dead group counts once (all groups), is replaced by the next prompt, whose group is the first again, or by a copy.
@@ -144,7 +146,7 @@ def test_what_counts_right_answers_refuses_a_task_without(tmp_path):
     for name, call in {
         "filter_solved": lambda: start(settings=replace(QUICK, filter_solved=2)),
         "pass_rates": lambda: pass_rates(policy, Paid()),
-        "a comparison": lambda: compare(Paid(), [Contender("GRPO", GRPO)], policy="chain", out=tmp_path / "c"),
+        "a comparison": lambda: compare([Contender("GRPO", GRPO)], Paid(), policy="chain", out=tmp_path / "c"),
     }.items():
         with pytest.raises(ValueError, match=f"^{name} counts right answers, and paid has none: "):
             call()
@@ -245,7 +247,6 @@ def test_reward_stands_where_accuracy_would(tmp_path):
     with console.capture() as printed:
         _print_summary(run)
     assert "reward, greedy" in printed.get() and "accuracy" not in printed.get() and "(right" not in printed.get()
-    assert [graph.title for graph in TrainingPanel("chain", GRPO, QUICK).curves._graphs][0] == "Reward and accuracy"
 
 
 RULES = """
@@ -263,7 +264,7 @@ def test_a_rule_of_a_file_may_return_numbers(tmp_path):
     )
     assert number.score("1=", "123") == Score(True, None, {"reward": 1.5}) and not number.has_accuracy
     assert named.score("1=", "123") == Score(True, None, {"length": 3.0, "a": -1.0})
-    assert next(start(task=named)).accuracy is None
+    assert next(start(settings=replace(QUICK, max_new_tokens=9), task=named)).accuracy is None
     with pytest.raises(RewardError, match=r"must return True or False, or a Grade.* got 0.5 .*'2' to '1='.*line 2\)"):
         mixed.score("1=", "2")
 
