@@ -1,6 +1,6 @@
 """Rewards that are numbers: by hand through every algorithm, named, refused, recorded, and without right answers."""
 
-import json
+import re
 from dataclasses import replace
 from itertools import cycle
 from math import sqrt
@@ -11,6 +11,8 @@ import torch
 
 from rlviz import DAPO, DPO, GRPO, PPO, TrainSettings, train
 from rlviz.algorithms import ALGORITHMS, DUPO, GroupPolicyGradient
+from rlviz.cli.terminal import console
+from rlviz.cli.train import _print_summary
 from rlviz.runs.counterfactual import RecordedGroup
 from rlviz.runs.diagnosis import diagnose
 from rlviz.runs.inspected import StepWriter
@@ -20,8 +22,8 @@ from rlviz.study.comparison import compare
 from rlviz.training import RunFolder, pass_rates, resume, summarize
 from rlviz.training.rewards import agreement, pairs_among
 from rlviz.training.run_folder import metrics_of
+from small_models.checks import short_repr
 from small_models.evaluation import evaluate
-from small_models.pairs import make_pairs
 from small_models.policies import load_policy
 from small_models.tasks import Chain, FileTask, Grade, RewardError, Score, with_reward
 from tests.training.test_rewards import written
@@ -62,24 +64,16 @@ def curve(records):
     return [{name: value for name, value in metrics_of(r).items() if name != "seconds"} for r in records]
 
 
-ADVANTAGES = {  # of the deviation −1; that of 3 is three times as large, with the other sign
-    "GRPO": 1 / 2,
-    "Dr.GRPO": 1,
-    "DAPO": 1 / 2,  # responses of chain are too short to be punished
-    "Lite PPO": 1 / BATCH_STD,
-    "DUPO": 1 / 2,  # .9 R + .1: the factor is in the std, too
-    "GSPO": 1 / 2,
-    "GSPO-token": 1 / 2,
-    "DCPO": 1 / sqrt(3),  # at a first visit both of its terms are the group's own
-}
+# A of the deviation −1, where it is not 1 / std = ½: at DCPO's first visit both of its terms are the group's own, by the
+# population's std. DAPO does not punish responses as short as chain's; DUPO's .9 R + .1 has the factor in the std, too.
+ADVANTAGES = {"Dr.GRPO": 1, "Lite PPO": 1 / BATCH_STD, "DCPO": 1 / sqrt(3)}
+GROUPS = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, GroupPolicyGradient)]
 
 
-@pytest.mark.parametrize(
-    "algorithm", [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)], ids=lambda a: a.name
-)
+@pytest.mark.parametrize("algorithm", GROUPS, ids=lambda algorithm: algorithm.name)
 def test_advantages_of_groups(algorithm):
     rollout = start(algorithm).collect()
-    unit = ADVANTAGES[algorithm.name]
+    unit = ADVANTAGES.get(algorithm.name, 1 / 2)
     expected = torch.tensor([-unit, -unit, -unit, 3 * unit], dtype=torch.float).unsqueeze(-1)
     torch.testing.assert_close(rollout.advantages[0], expected * rollout.mask[0], rtol=1e-5, atol=0)
     assert not rollout.advantages[1].any()
@@ -89,10 +83,8 @@ def test_advantages_of_groups(algorithm):
 
 
 def test_dead_groups_are_those_of_equal_rewards_before_shaping():
-    shaped = replace(
-        DAPO, shape=replace(DAPO.shape, max_length=9, cache=9)
-    )  # every length is punished by another amount
-    rollout = start(shaped).collect()
+    punishment = replace(DAPO.shape, max_length=9, cache=9)  # each length loses another amount
+    rollout = start(replace(DAPO, shape=punishment)).collect()
     assert len(set(rollout.rewards[1].tolist())) > 1 and rollout.sampled.selected.tolist() == [0, 2]
 
 
@@ -142,10 +134,9 @@ def test_from_solved_at_on_a_response_is_right():
 
 
 def test_what_counts_right_answers_refuses_a_task_without(tmp_path):
-    policy = load_policy("chain", device="cpu")
     for name, call in {
         "filter_solved": lambda: start(settings=replace(QUICK, filter_solved=2)),
-        "pass_rates": lambda: pass_rates(policy, Paid()),
+        "pass_rates": lambda: pass_rates(load_policy("chain", device="cpu"), Paid()),
         "a comparison": lambda: compare([Contender("GRPO", GRPO)], Paid(), policy="chain", out=tmp_path / "c"),
     }.items():
         with pytest.raises(ValueError, match=f"^{name} counts right answers, and paid has none: "):
@@ -154,16 +145,13 @@ def test_what_counts_right_answers_refuses_a_task_without(tmp_path):
 
 def test_pairs_are_of_higher_against_lower_reward():
     policy = load_policy("chain", device="cpu")
-    task = with_reward(Chain(), nines)
-    pairs = make_pairs(policy, task, 20)
-    assert all(nines(pair.prompt, pair.chosen) > nines(pair.prompt, pair.rejected) for pair in pairs)
     prompts, texts, rewards = ["35271="], [["#1", "#2", "#3", "#4"]], [0.5, 0.5, 0.25, 1.0]
-    grades = [[Score(True, None, {"reward": reward}) for reward in rewards]]
-    sampled = SimpleNamespace(prompts=prompts, texts=texts, grades=grades, samples=written(policy, prompts, texts))
+    more = {"grades": [[Score(True, None, {"reward": r}) for r in rewards]], "samples": written(policy, prompts, texts)}
+    sampled = SimpleNamespace(prompts=prompts, texts=texts, **more)
     # #1 and #2 tie, so each is above #3 alone; at most two pairs a prompt
     assert [(p.chosen, p.rejected) for p in pairs_among(policy, sampled)] == [("#1", "#3"), ("#2", "#3")]
     run = train(policy, Chain(), DPO, reward=nines)
-    assert {nines(p.prompt, p.chosen) > nines(p.prompt, p.rejected) for p in run.pairs} == {True}
+    assert run.pairs and all(nines(p.prompt, p.chosen) > nines(p.prompt, p.rejected) for p in run.pairs)
 
 
 def test_a_judge_agrees_where_it_orders_as_the_rewards_do():
@@ -181,69 +169,57 @@ OUTCOMES = [float("nan"), -float("inf"), 1e39, 10**400, "1", None, [1.0], {}, {"
 def test_what_is_no_reward_is_refused(outcome):
     with pytest.raises(RewardError) as refusal:
         with_reward(Chain(), lambda prompt, response: outcome).score("35271=", "#8")
-    words = str(refusal.value)
-    assert words.startswith("reward: chain must give a finite number, or finite numbers by name; got ")
-    assert words.endswith(" for the response '#8' to '35271='")
-    assert any(got in words for got in (repr(outcome), "number of thousands", "1000000"))
+    words = f"reward: chain must give a finite number, or finite numbers by name; got {short_repr(outcome)}"
+    assert str(refusal.value) == f"{words} for the response '#8' to '35271='"
 
 
-def test_a_grade_says_what_its_task_has():
+@pytest.mark.parametrize(("has", "correct", "allowed"), [(True, None, "True or False"), (False, True, "None, as it ")])
+def test_a_grade_says_what_its_task_has(has, correct, allowed):
     task = Paid()
-    for has_answers, correct, words in (
-        (True, None, "True or False; got None"),
-        (False, True, "None, as it .*got True"),
-    ):
-        task.has_answers, task.grade = has_answers, lambda *texts, correct=correct: Grade(True, correct)
-        with pytest.raises(RewardError, match=f"must grade with correct {words} for the response"):
-            task.score("35271=", "#8")
+    task.has_answers, task.grade = has, lambda prompt, response: Grade(True, correct)
+    with pytest.raises(RewardError, match=f"must grade with correct {allowed}.*; got {correct} for the response"):
+        task.score("35271=", "#8")
 
 
-def test_a_run_whose_reward_raised_goes_on_with_a_mended_one(tmp_path):
-    settings, out = replace(QUICK, steps=4, evaluate_every=2), tmp_path / "run"
+@pytest.mark.parametrize(("every", "calls", "steps"), [(0, 17, 2), (2, 20, 1)], ids=["in step 3", "in an evaluation"])
+def test_a_run_whose_reward_raised_goes_on_with_a_mended_one(every, calls, steps, tmp_path):
+    settings, left = replace(QUICK, steps=4, evaluate_every=every), iter(range(calls))  # 8 in a step
     uncut = curve(train("chain", GRPO, settings, reward=nines))
-    calls = iter(range(20))  # 8 a step
 
     def broken(prompt, response):
-        return nines(prompt, response) if next(calls) < 17 else {}["nine"]
+        return nines(prompt, response) + 0 * next(left)
 
-    run, records = train("chain", GRPO, replace(settings, evaluate_every=0), reward=broken, out=out), []
-    with pytest.raises(
-        RewardError, match=r"raised KeyError: 'nine' for the response '.*' to '\d+='.* of step 2, is as it was"
-    ):
-        records.extend(run)
+    run = train("chain", GRPO, settings, reward=broken, out=tmp_path)
+    words = (
+        rf"chain raised StopIteration: for the response '.*' to '\d+='; the run stops; .* of step {steps}, is as it was"
+    )
+    with pytest.raises(RewardError, match=words):
+        list(run)
     run.close()
-    assert len(RunFolder.open(out).records()) == 2
+    assert curve(RunFolder.open(tmp_path).records()) == uncut[:steps]
     with pytest.raises(ValueError, match="rewarded by the function broken: give it again"):
-        resume(out, device="cpu")
-    config = json.loads((out / "config.json").read_text())
-    config["settings"]["evaluate_every"] = 2
-    (out / "config.json").write_text(json.dumps(config))
-    again = resume(out, device="cpu", reward=nines)
-    rest_of_it = curve(again)
-    assert rest_of_it == uncut[2:] and again.task.name == "chain"
-    metrics = RunFolder.open(out).metrics
-    assert (metrics["part:reward"] == metrics["reward"]).all() and metrics["held_out_reward"].notna().sum() == 1
-    assert diagnose(out).steps == 4
+        resume(tmp_path, device="cpu")
+    assert curve(resume(tmp_path, device="cpu", reward=nines)) == uncut[steps:]
+    metrics = RunFolder.open(tmp_path).metrics
+    assert (metrics["part:reward"] == metrics["reward"]).all() and diagnose(tmp_path).steps == 4
+
+
+def test_a_function_is_for_a_run_that_began_with_one(tmp_path):
     with pytest.raises(ValueError, match="reward must be a function or None; got 3"):
         train("chain", GRPO, reward=3)
-    run = train("chain", GRPO, settings, out=tmp_path / "plain")
-    run.close()
+    start(task=Chain(), out=tmp_path).close()
     with pytest.raises(ValueError, match="rewarded by its task: give no function"):
-        resume(tmp_path / "plain", reward=nines)
+        resume(tmp_path, reward=nines)
 
 
 def test_reward_stands_where_accuracy_would(tmp_path):
-    from rlviz.cli.terminal import console
-    from rlviz.cli.train import _print_summary
-
     run = start(settings=replace(QUICK, evaluate_every=1), out=tmp_path / "run")
-    records = list(run)
-    assert records[0].held_out_accuracy is None and 0.25 <= records[0].held_out_reward <= 4.5
-    summary = summarize(run)
+    records, summary = list(run), summarize(run)
+    # a test evaluates on 100 prompts: PAID 12 times and its first half, 12 · 7 + 6
+    assert records[0].held_out_accuracy is None and records[0].held_out_reward == summary["reward_after"] == 0.9
     assert summary["accuracy_before"] is summary["greedy_accuracy_after"] is None
-    assert summary["reward_after"] == records[0].held_out_reward
     words = describe_last_step(records)
-    assert f"held-out reward {summary['reward_after']:.2f}" in words and "accuracy" not in words
+    assert "held-out reward 0.90" in words and "accuracy" not in words
     with console.capture() as printed:
         _print_summary(run)
     assert "reward, greedy" in printed.get() and "accuracy" not in printed.get() and "(right" not in printed.get()
@@ -259,9 +235,8 @@ def mixed(prompt, response, answer): return True if response == answer else 0.5
 def test_a_rule_of_a_file_may_return_numbers(tmp_path):
     (tmp_path / "rules.py").write_text(RULES)
     (tmp_path / "sums.jsonl").write_text("".join(f'{{"prompt": "{n}=", "answer": "{n}"}}\n' for n in range(20)))
-    number, named, mixed = (
-        FileTask(tmp_path / "sums.jsonl", f"{tmp_path}/rules.py:{n}") for n in ("number", "named", "mixed")
-    )
+    names = ("number", "named", "mixed")
+    number, named, mixed = (FileTask(tmp_path / "sums.jsonl", f"{tmp_path}/rules.py:{name}") for name in names)
     assert number.score("1=", "123") == Score(True, None, {"reward": 1.5}) and not number.has_accuracy
     assert named.score("1=", "123") == Score(True, None, {"length": 3.0, "a": -1.0})
     assert next(start(settings=replace(QUICK, max_new_tokens=9), task=named)).accuracy is None
@@ -270,12 +245,10 @@ def test_a_rule_of_a_file_may_return_numbers(tmp_path):
 
 
 def test_folders_of_the_version_before_are_read(tmp_path):
-    records = list(start(task=Chain(), settings=replace(QUICK, steps=2), out=tmp_path / "run"))
-    new = {"reward_parts", "reward_std", "held_out_reward"}
-    for name in ("metrics.jsonl", "samples.jsonl"):
-        lines = (tmp_path / "run" / name).read_text().splitlines()
-        old = [
-            json.loads(line, object_hook=lambda row: {k: v for k, v in row.items() if k not in new}) for line in lines
-        ]
-        (tmp_path / "run" / name).write_text("".join(f"{json.dumps(row)}\n" for row in old))
-    assert curve(RunFolder.open(tmp_path / "run").records()) == curve(records)
+    records = list(start(task=Chain(), out=tmp_path))
+    new = r', "(reward_parts|reward_std|held_out_reward)": null'
+    for name, count in {"metrics.jsonl": 3, "samples.jsonl": 8}.items():
+        text, left_out = re.subn(new, "", (tmp_path / name).read_text())
+        (tmp_path / name).write_text(text)
+        assert left_out == count
+    assert RunFolder.open(tmp_path).records() == records
