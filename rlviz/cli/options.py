@@ -35,7 +35,7 @@ Rule = Annotated[
     str | None,
     typer.Option(
         help="How responses to a file's prompts are graded: last-number, exact, or FILE.py:function, which is imported and "
-        "run: code of yours. It is given (prompt, response, answer) and returns True or False.",
+        "run: code of yours. It is given (prompt, response, answer) and returns True or False, or a reward.",
         rich_help_panel=RUN,
         show_default=False,
     ),

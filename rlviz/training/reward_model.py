@@ -102,7 +102,7 @@ def learn_reward(
 ) -> LearnedReward:
     """Return a reward model that starts from the policy's trunk and learned from pairs.
 
-    pairs: None for 1,200 of a right and a wrong response of the policy. Held-out pairs are such ones too, on prompts
+    pairs: None for 1,200 of a response of higher and one of lower reward. Held-out pairs are such ones too, on prompts
     that training never shows. Raises ValueError as `make_pairs` and `train_reward_model` do.
     """
     check_updates(steps, seed=seed)
