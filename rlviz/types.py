@@ -229,7 +229,7 @@ class StepRecord:
     value_loss: float | None = None  # of the critic, mean over the updates
     explained_variance: float | None = None  # 1 − var(returns − V) / var(returns), V as when the responses were sampled
     kl_to_old: float | None = None  # KL(π_old‖π_θ) per token after the updates, where the KL term is of that kind
-    # share of the pairs of a response of higher and one of lower reward by the task that the learned reward orders so; a tie is half
+    # share of the pairs of responses to one prompt that the learned reward orders as the task's reward does; a tie is half
     reward_agreement: float | None = None
     reward_loss: float | None = None  # of the reward model at its last refresh
     token_ratio_std: float | None = None  # spread of the token ratios of all updates, whichever ratio the loss takes

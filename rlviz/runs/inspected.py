@@ -144,15 +144,12 @@ def _write_response(response: ResponseRecord, strongest: float) -> dict[str, Any
 
 
 def _write_rewards(group: GroupRecord) -> dict[str, str]:
-    """Return a group's rewards in words, a dot a response, full where its reward is high, and what the dots mean."""
+    """Return how many responses are right; of rewards that are numbers their range, and dots, full above the mean."""
     rewards = [response.task_reward for response in group.responses]
     if all(response.reward_parts is None for response in group.responses):
-        limit, words, legend = 0.5, f"{sum(rewards):.0f} right", "● right, ○ wrong."
-    else:
-        limit, legend = fmean(rewards), "● reward above the group's mean, ○ not."
-        words = f"rewards {min(rewards):.2f} to {max(rewards):.2f}".replace("-", "−")
-    marks = "".join("●" if reward > limit else "○" for reward in rewards)
-    return {"words": f"{len(rewards)} responses, {words}", "marks": marks, "legend": legend}
+        return {"words": f"{len(rewards)} responses, {sum(rewards):.0f} right"}
+    words = f"{len(rewards)} responses, rewards {min(rewards):.2f} to {max(rewards):.2f}".replace("-", "−")
+    return {"words": words, "marks": "".join("●" if reward > fmean(rewards) else "○" for reward in rewards)}
 
 
 def _write_row(row: Counterfactual, run: Counterfactual, lengths: Sequence[int], scale: float) -> dict[str, Any]:

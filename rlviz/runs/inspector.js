@@ -123,7 +123,7 @@ export function inspector(el, ask) {
     const count = Math.max(0, ...steps().map((s) => s.groups.length)), [, chosen] = state.place;
     swap(groups, Array.from({ length: count }, (_, g) => {
       const shared = steps().map((s) => at(s.groups, g)), prompts = [...new Set(shared.map((group) => group.prompt))].join(" | ");
-      const marks = shared.map((group) => group.marks).join(" ");
+      const marks = shared.map((group) => group.marks ?? group.responses.map((r) => (r.graded === "right" ? "●" : "○")).join("")).join(" ");
       const button = node("button", { "data-key": `group ${g}`, "aria-pressed": String(g === chosen), onclick: () => go({ group: g }) },
         node("span", {}, `${g + 1}: ${prompts.length > 40 ? prompts.slice(0, 39) + "…" : prompts} `), node("span", { "aria-hidden": "true", class: "ri-dim" }, marks));
       button.setAttribute("aria-label", `group ${g + 1}: ${prompts}; ${shared.map((group) => group.words).join("; ")}`);
@@ -154,7 +154,7 @@ export function inspector(el, ask) {
       const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
       return node("div", {}, head, node("table", { onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
     }), steps().some((s) => at(s.groups, g)?.numbers)
-      ? node("p", { class: "ri-said ri-dim" }, steps().map((s) => at(s.groups, g)?.legend).find(Boolean) + " Blue over a whole line: pushed up; vermilion over a broken line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
+      ? node("p", { class: "ri-said ri-dim" }, (steps().some((s) => at(s.groups, g)?.marks) ? "● reward above the group's mean, ○ not." : "● right, ○ wrong.") + " Blue over a whole line: pushed up; vermilion over a broken line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
     if (held) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
   }
   function tokenButton(text, response, r, place, chosen) {

@@ -75,7 +75,7 @@ VALUES = {  # file, line, readers where not all → field → what cannot stand 
         RESPONSE + "length": ["<img>"], TOKEN + "push": ["x"], TOKEN + "clipped": [1], TOKEN + "old_prob": [1.5, -1],
         TOKEN + "ratio": [-1], TOKEN + "token": [...],
     },
-    ("summary.json", 0): {"": [None], "accuracy_before": [..., None]},
+    ("summary.json", 0): {"": [None], "accuracy_before": [..., "x"]},
     ("../comparison.json", 0): {"": [[]], "contenders": [..., None, ["GRPO"]]},
     ("pairs.jsonl", 1): {"": [None], "prompt": [...], "chosen": [{}]},
     ("reward_model/config.json", 0): {"num_hidden_layers": [10**6], "vocab_size": [10**12]},

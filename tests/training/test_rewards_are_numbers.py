@@ -116,10 +116,10 @@ def test_named_parts_add_up_and_a_part_that_is_left_out_is_0():
 
 def test_a_reward_of_0_and_1_is_the_grade():
     same = with_reward(Chain(), lambda prompt, response: Chain().grade(prompt, response).correct)
-    own, function = next(start(task=Chain())), next(start(task=same))
-    assert own.reward_parts is own.reward_std is own.groups[0].responses[0].reward_parts is None
-    assert function.reward_parts == {"reward": function.accuracy} == {"reward": own.accuracy}
-    assert curve([own]) == curve([replace(function, reward_parts=None, reward_std=None)])
+    graded, function = next(start(task=Chain())), next(start(task=same))
+    assert graded.reward_parts is graded.reward_std is graded.groups[0].responses[0].reward_parts is None
+    assert function.reward_parts == {"reward": function.accuracy} == {"reward": graded.accuracy}
+    assert curve([graded]) == curve([replace(function, reward_parts=None, reward_std=None)])
 
 
 def test_from_solved_at_on_a_response_is_right():
