@@ -241,7 +241,9 @@ DERIVED: Mapping[str, Callable[[RunSeries], Values]] = {
     "sampled_gap": lambda run: run.smooth("accuracy") - run["held_out_accuracy"],
     "held_out_gap": lambda run: run["held_out_accuracy"] - run.smooth("accuracy"),
     "chosen_loss": lambda run: -run["chosen_gain"],
-    "evaluations": lambda run: np.cumsum(np.isfinite(run["held_out_accuracy"])).astype(float),
+    "evaluations": lambda run: np.cumsum(
+        np.isfinite(run["held_out_accuracy"]) | np.isfinite(run["held_out_reward"])
+    ).astype(float),
     "steps_left": lambda run: run.setting("steps") - run.steps,
     "lr_rise": lambda run: np.diff(run["lr"], prepend=np.nan),
 }
