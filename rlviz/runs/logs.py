@@ -245,6 +245,7 @@ def _group(rows: list[dict[str, Any]]) -> GroupRecord:
     functions = [
         n for n in named if all(isinstance(row[n], int | float) and not isinstance(row[n], bool) for row in rows)
     ]
+    are_numbers = any(row[n] not in (0, 1) for row in rows for n in functions)
     return GroupRecord(
         prompt=_text(rows[0].get("prompt")),
         gold=_text(rows[0].get("answer")),
@@ -257,6 +258,7 @@ def _group(rows: list[dict[str, Any]]) -> GroupRecord:
                 correct=bool(functions) and row[functions[0]] > RIGHT,
                 well_formed=True,
                 truncated=False,
+                reward_parts={n: float(row[n]) for n in functions} if are_numbers else None,
             )
             for row in rows
         ),

@@ -95,8 +95,7 @@ def test_returns_of_a_critic():
 def test_records():
     record = next(start())
     assert record.accuracy is None and record.reward_parts == {"reward": 7 / 8}
-    assert (record.reward, record.zero_variance_groups) == (7 / 8, 0.5)
-    assert record.reward_std == pytest.approx(sqrt(15.125 / 8))
+    assert (record.reward, record.zero_variance_groups, record.reward_std) == (7 / 8, 0.5, sqrt(15.125 / 8))
     assert [r.reward for r in record.group] == [r.task_reward for r in record.group] == PAID[:4]
     assert {r.correct for r in record.group} == {None} and record.gold == ""
     group = StepWriter(GRPO).step(record)["groups"][0]
@@ -234,6 +233,7 @@ def test_a_rule_of_a_file_may_return_numbers(tmp_path):
     names = ("number", "named", "mixed")
     number, named, mixed = (FileTask(tmp_path / "sums.jsonl", f"{tmp_path}/rules.py:{name}") for name in names)
     assert number.score("1=", "123") == Score(True, None, {"reward": 1.5}) and not number.has_accuracy
+    assert with_reward(FileTask(tmp_path / "sums.jsonl", "exact"), nines).score("1=", "99").reward == 1
     assert named.score("1=", "123") == Score(True, None, {"length": 3.0, "a": -1.0})
     assert next(start(settings=replace(QUICK, max_new_tokens=9), task=named)).accuracy is None
     with pytest.raises(RewardError, match=r"must return True or False, or a Grade.* got 0.5 .*'2' to '1='.*line 2\)"):
