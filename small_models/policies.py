@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from small_models.files import check_regular, check_text, display_path, read_jso
 from small_models.precision import is_autocast
 from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
-from small_models.tokenizer import CharacterTokenizer, build_tokenizer
+from small_models.tokenizer import CHARACTERS, ShippedTokenizer, build_tokenizer
 
 if TYPE_CHECKING:  # it takes longer to import than all else, and a shipped policy does without
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -46,11 +46,11 @@ class Policy:
     """A causal language model with its tokenizer.
 
     weights, vocabulary: transformers' model and tokenizer, or those that stand in for them in a shipped policy (`Decoder`,
-    `CharacterTokenizer`). source: where the weights came from: a shipped name, a path, a hub name, or how they were built.
+    `ShippedTokenizer`). source: where the weights came from: a shipped name, a path, a hub name, or how they were built.
     """
 
     weights: PreTrainedModel | Decoder
-    vocabulary: PreTrainedTokenizerBase | CharacterTokenizer
+    vocabulary: PreTrainedTokenizerBase | ShippedTokenizer
     source: str
 
     @property
@@ -69,8 +69,8 @@ class Policy:
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer as transformers has it; from now on it is `vocabulary` too."""
-        if isinstance(self.vocabulary, CharacterTokenizer):
-            object.__setattr__(self, "vocabulary", _read_tokenizer(shipped_files.KIND))
+        if isinstance(self.vocabulary, ShippedTokenizer):
+            object.__setattr__(self, "vocabulary", _read_tokenizer(self.vocabulary.folder))
         return self.vocabulary
 
     @property
@@ -148,8 +148,8 @@ class Policy:
                     base.save_pretrained(temporary)
                     if base is not self.weights:
                         self.weights.save_pretrained(temporary / adapters.FOLDER)
-            if isinstance(self.vocabulary, CharacterTokenizer):
-                shipped_files.save_tokenizer(temporary)
+            if isinstance(self.vocabulary, ShippedTokenizer):
+                shipped_files.save_tokenizer(self.vocabulary, temporary)
             else:
                 self.vocabulary.save_pretrained(temporary)
 
@@ -225,10 +225,11 @@ def build_policy(
     num_heads: int = 4,
     experts: int = 0,
     max_length: int = 64,
+    tokens: Sequence[str] = CHARACTERS,
     seed: int = 0,
     device: str = "auto",
 ) -> Policy:
-    """Return an untrained Llama-shaped policy over the character vocabulary (137k parameters by default).
+    """Return an untrained Llama-shaped policy over a vocabulary of `tokens`, the characters by default (137k parameters).
 
     With `experts` it is Mixtral-shaped: each layer has that many, a quarter as wide as the dense layer, of which every token
     is given two (8: 237k parameters, 89k of them in use for a token); no loss keeps their loads equal.
@@ -249,7 +250,7 @@ def build_policy(
     check_seed(seed)
     from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig
 
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(tokens)
     shape = {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden_size,
@@ -337,7 +338,7 @@ def _in_transformers(decoder: Decoder, source: str) -> PreTrainedModel:
 
     Its `name_or_path` is the folder that they came from, of which TRL makes its reference.
     """
-    model = prepare_model(_read_model(str(shipped_files.KIND)), decoder.device)
+    model = prepare_model(_read_model(str(shipped_files.kind_of(decoder))), decoder.device)
     parameters = decoder.state_dict(keep_vars=True)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameters[name].requires_grad)  # else load_state_dict would set it

@@ -1,7 +1,7 @@
 """The files of the shipped dense policies, read and written without transformers, whose import takes longer than a first step.
 
-In: a folder. Out: a `Decoder` and a `CharacterTokenizer`, or None for any other model, which transformers then reads. All
-shipped policies but chain-experts have the config and the tokenizer of `KIND`. Begin with `read`.
+In: a folder. Out: a `Decoder` and a `ShippedTokenizer`, or None for any other model, which transformers then reads. All
+shipped policies but chain-experts have the config and the tokenizer of one of `KINDS`. Begin with `read`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from torch import nn
 
 from small_models.decoder import Decoder
 from small_models.precision import is_autocast
-from small_models.tokenizer import CharacterTokenizer
+from small_models.tokenizer import ShippedTokenizer
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
-KIND = CHECKPOINTS / "chain"
+KINDS = (CHECKPOINTS / "chain", CHECKPOINTS / "sentences")  # of characters, and of words
 MODEL_FILES, TOKENIZER_FILES = ("config.json", "generation_config.json"), ("tokenizer.json", "tokenizer_config.json")
 WEIGHTS = "model.safetensors"
+PRECISIONS = {torch.float32, torch.float16}
 OTHER_FILES = {"made.json", "training.safetensors", "training.json"}  # in a policy's folder, and no part of it
 ORIGIN = {"is_local", "local_files_only"}  # transformers notes in tokenizer_config.json from where it read it
 SHAPE = (
@@ -34,9 +35,9 @@ SHAPE = (
 )  # fmt: skip
 
 
-def build() -> Decoder:
-    """Return a decoder of their shape, its parameters named and ordered as in transformers, with values to be replaced."""
-    config = SimpleNamespace(**_shipped_config())
+def build(kind: Path) -> Decoder:
+    """Return a decoder of this kind's shape, its parameters named and ordered as in transformers, with values to be replaced."""
+    config = SimpleNamespace(**_shipped_config(kind))
     width, wide, size = config.hidden_size, config.intermediate_size, config.vocab_size
 
     def linear(**sizes: tuple[int, int]) -> nn.Module:
@@ -54,24 +55,30 @@ def build() -> Decoder:
     return Decoder(config, trunk, nn.Linear(width, size, bias=False))
 
 
-def read(folder: Path, device: torch.device) -> tuple[Decoder, CharacterTokenizer] | None:
-    """Return the model in float32 and the tokenizer that stand in this folder, None where they are others, or damaged."""
+def read(folder: Path, device: torch.device) -> tuple[Decoder, ShippedTokenizer] | None:
+    """Return the model in float32 and the tokenizer that stand in this folder, None where they are others, or damaged.
+
+    Weights in float16, of which a shipped folder may be made, become float32.
+    """
     files = (*MODEL_FILES, *TOKENIZER_FILES)
     try:
         is_known = {file.name for file in folder.iterdir()} - OTHER_FILES == {*files, WEIGHTS}
-        if not is_known or any(_read(folder / name) != _read(KIND / name) for name in files):
+        texts = {name: _read(folder / name) for name in files if is_known}
+        kind = next((kind for kind in KINDS if texts == {name: _read(kind / name) for name in files}), None)
+        if kind is None:
             return None
         tensors = load_file(folder / WEIGHTS)
     except Exception:  # what is wrong, transformers says
         return None
     with torch.random.fork_rng(devices=[]):  # on meta its first numbers would cost the import of torch's compiler
-        model = build()
-    shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-    if shapes != {name: (tensor.shape, torch.float32) for name, tensor in model.state_dict().items()}:
+        model = build(kind)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    types = {tensor.dtype for tensor in tensors.values()}
+    if shapes != {name: tensor.shape for name, tensor in model.state_dict().items()} or not types <= PRECISIONS:
         return None
-    copies = {name: tensor.clone() for name, tensor in tensors.items()}  # the file may change
+    copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}  # the file may change
     model.load_state_dict(copies, assign=True)
-    return model.eval().to(device), CharacterTokenizer(KIND / "tokenizer.json")
+    return model.eval().to(device), ShippedTokenizer(kind)
 
 
 def decoder_of(trunk: Any) -> Decoder | None:
@@ -79,31 +86,39 @@ def decoder_of(trunk: Any) -> Decoder | None:
 
     None also where activations are to be recomputed, and in bfloat16 or under autocast, which a decoder does not know.
     """
-    known = _shipped_config()
-    is_known = type(trunk).__name__ == "LlamaModel" and all(getattr(trunk.config, key) == known[key] for key in SHAPE)
+    shapes = [{key: _shipped_config(kind)[key] for key in SHAPE} for kind in KINDS]
+    is_known = type(trunk).__name__ == "LlamaModel" and {key: getattr(trunk.config, key) for key in SHAPE} in shapes
     is_flagged = any(getattr(module, "gradient_checkpointing", False) for module in trunk.modules())
     is_precise = trunk.dtype in (torch.float32, torch.float64) and not is_autocast(trunk.device)
     return Decoder(trunk.config, trunk, None) if is_known and is_precise and not is_flagged else None
 
 
+def kind_of(model: Decoder) -> Path:
+    """Return the shipped folder whose config this model has."""
+    return next(kind for kind in KINDS if _shipped_config(kind)["vocab_size"] == model.config.vocab_size)
+
+
 def save(model: Decoder, folder: Path) -> None:
     """Write the model's files as transformers would, byte for byte."""
     for name in MODEL_FILES:
-        shutil.copyfile(KIND / name, folder / name)
+        shutil.copyfile(kind_of(model) / name, folder / name)
     save_file(model.state_dict(), folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(tokenizer: ShippedTokenizer, folder: Path) -> None:
     """Write the tokenizer's files as transformers would, byte for byte."""
-    shutil.copyfile(KIND / "tokenizer.json", folder / "tokenizer.json")
-    settings = _read(KIND / "tokenizer_config.json") | {"is_local": True, "local_files_only": is_offline_mode()}
+    shutil.copyfile(tokenizer.folder / "tokenizer.json", folder / "tokenizer.json")
+    settings = _read(tokenizer.folder / "tokenizer_config.json") | {
+        "is_local": True,
+        "local_files_only": is_offline_mode(),
+    }
     config = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False)
     (folder / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
 
 
 @cache
-def _shipped_config() -> dict[str, Any]:
-    return _read(KIND / "config.json")
+def _shipped_config(kind: Path) -> dict[str, Any]:
+    return _read(kind / "config.json")
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One character, one token: a vocabulary of 48 that every shipped task is written in."""
+"""The two vocabularies of the shipped tasks: a character a token (48 of them), and a word a token (`sentences`)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from small_models.checks import short_repr
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Vocabulary: TypeAlias = Any  # a tokenizer of transformers, or a CharacterTokenizer
+Vocabulary: TypeAlias = Any  # a tokenizer of transformers, or a ShippedTokenizer
 PAD, END = "<pad>", "$"
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz=#+-:;,?. "
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Return the character tokenizer: id 0 pads, id 1 (`$`) ends a sequence, then `CHARACTERS` in order."""
+def build_tokenizer(tokens: Sequence[str] = CHARACTERS) -> PreTrainedTokenizerFast:
+    """Return a tokenizer: id 0 pads, id 1 (`$`) ends a sequence, then `tokens` in order: characters, or words after a space."""
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {token: index for index, token in enumerate([PAD, END, *CHARACTERS])}
+    vocabulary = {token: index for index, token in enumerate([PAD, END, *tokens])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    piece = r"[\s\S]" if max(map(len, tokens)) == 1 else r"\$| ?[^ $]+| "
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(piece), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -36,15 +37,16 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-class CharacterTokenizer:
-    """The character tokenizer in a tokenizer.json, with as much of transformers' tokenizers as training asks for."""
+class ShippedTokenizer:
+    """The tokenizer of a shipped policy, in its folder, with as much of transformers' tokenizers as training asks for."""
 
     pad_token, pad_token_id, eos_token_id = PAD, 0, 1
     clean_up_tokenization_spaces = False
     chat_template = None
 
-    def __init__(self, file: Path) -> None:
-        self.backend_tokenizer = Tokenizer.from_file(str(file))
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.backend_tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids}
@@ -63,7 +65,7 @@ def prefix_ids(tokenizer: Vocabulary) -> list[int]:
 def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
     """Return the token ids of each text, no special token added.
 
-    Raises ValueError for a text that comes back as no token, or that holds a character outside a character vocabulary.
+    Raises ValueError for a text that comes back as no token, or that holds a character or a word outside a shipped vocabulary.
     """
     backend = _backend(tokenizer)
     if backend is None:
@@ -74,8 +76,11 @@ def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
         if not row:
             raise ValueError(f"text {short_repr(text)} has no tokens; a prompt needs at least one")
         if tokenizer.pad_token == PAD and tokenizer.pad_token_id in row:
-            unknown = sorted(set(text) - set(CHARACTERS) - {END})
-            raise ValueError(f"text {short_repr(text)} holds {unknown}; this vocabulary has {CHARACTERS!r} and {END!r}")
+            engine = tokenizer.backend_tokenizer
+            pieces, ids_of = {piece for piece, _ in engine.pre_tokenizer.pre_tokenize_str(text)}, engine.get_vocab()
+            known = "".join(sorted(ids_of.keys() - {PAD}, key=ids_of.__getitem__))
+            unknown = sorted(pieces - ids_of.keys())
+            raise ValueError(f"text {short_repr(text)} holds {unknown}; this vocabulary has {known!r}")
     return ids
 
 

@@ -10,28 +10,32 @@ import json
 import random
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 from small_models.evaluation import beginning_logp, evaluate
 from small_models.files import replace_files
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
-from small_models.tasks import Chain, Lookup, Ramble, Sort, Task, Trip
+from small_models.shipped_files import WEIGHTS
+from small_models.tasks import Chain, Lookup, Ramble, Sentences, Sort, Task, Trip
+from small_models.tasks.sentences import LONGEST, TOKENS, WORDS, is_sentence
+from small_models.tokenizer import CHARACTERS
 
 
 @dataclass(frozen=True)
 class WarmUpRecord:
-    """One look during the warm-up: updates so far, cross-entropy (nats per token), held-out sampled accuracy."""
+    """One look during the warm-up: updates so far, cross-entropy (nats per token), held-out sampled accuracy, if there is one."""
 
     step: int
     loss: float
-    accuracy: float
+    accuracy: float | None
 
 
 def warm_start(
@@ -49,13 +53,16 @@ def warm_start(
 
     Changes the policy in place and yields a record every `evaluate_every` updates and after the last; stop by not asking for
     the next. Without a target (None) it makes `max_steps` updates, whatever they reach.
-    Raises ValueError for a target outside (0, 1], and RuntimeError when `max_steps` updates do not reach it.
+    Raises ValueError for a target outside (0, 1], or of a task without right answers, and RuntimeError when `max_steps` updates
+    do not reach it.
     """
     if target_accuracy is not None and not 0 < target_accuracy <= 1:
         raise ValueError(f"target_accuracy must be above 0 and at most 1; got {target_accuracy}")
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=lr, weight_decay=0.0)
-    accuracy = 0.0
+    if target_accuracy is not None and not task.has_accuracy:
+        raise ValueError(f"target_accuracy must be None, as {task.name} has no right answers; got {target_accuracy}")
+    accuracy: float | None = 0.0
     for step in range(1, max_steps + 1):
         with one_thread_if_small(policy):
             prompts = rng.choices(task.train_prompts, k=batch_size)
@@ -73,7 +80,7 @@ def warm_start(
         if step % evaluate_every == 0 or step == max_steps:
             accuracy = evaluate(policy, task, num_prompts=512).accuracy
             yield WarmUpRecord(step, float(loss.detach()), accuracy)
-            if target_accuracy is not None and accuracy >= target_accuracy:
+            if target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy:
                 return
     if target_accuracy is None:
         return
@@ -95,12 +102,14 @@ class Phase:
 class Recipe:
     """How the shipped policy of this name is made: phases in order, on a policy with this many experts a layer (0: dense).
 
-    measure: what is measured beside accuracy at every look, by name.
+    tokens: its vocabulary. half: whether it is shipped in float16. measure: what is measured beside accuracy at every look.
     """
 
     name: str
     phases: tuple[Phase, ...]
     experts: int = 0
+    tokens: Sequence[str] = CHARACTERS
+    half: bool = False
     measure: Callable[[Policy], dict[str, float]] = lambda _: {}
 
     @property
@@ -110,7 +119,7 @@ class Recipe:
 
     def make(self, seed: int = 0) -> Iterator[tuple[Policy, WarmUpRecord]]:
         """Yield the policy, which changes in place, with each look at it; updates are counted over all phases."""
-        policy = build_policy(experts=self.experts, seed=seed, device="cpu")
+        policy = build_policy(experts=self.experts, tokens=self.tokens, seed=seed, device="cpu")
         done = 0
         for phase in self.phases:
             settings = {name: value for name, value in vars(phase).items() if name != "task"}
@@ -131,11 +140,22 @@ def measure_reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float
     begun = [prompt + token for prompt, token in zip(prompts, first, strict=True)]
     samples = sample(policy, begun, max_new_tokens=task.max_new_tokens - 1, generator=torch.Generator().manual_seed(0))
     texts = [token + row[0] for token, row in zip(first, samples.texts(policy), strict=True)]
-    right = [task.grade(prompt, text).correct for prompt, text in zip(prompts, texts, strict=True)]
+    right = [bool(task.grade(prompt, text).correct) for prompt, text in zip(prompts, texts, strict=True)]
     return {
         "probability_of_reasoning": float(beginning_logp(policy, prompts, first).exp().mean()),
         "accuracy_once_begun": sum(right) / len(right),
     }
+
+
+def measure_sentences(policy: Policy) -> dict[str, float]:
+    """Return the share of responses to the held-out prompts, 16 to each, that are sentences, and how many words they use."""
+    prompts = Sentences().held_out_prompts
+    samples = sample(
+        policy, prompts, group_size=16, max_new_tokens=LONGEST + 1, generator=torch.Generator().manual_seed(0)
+    )
+    texts = [text for row in samples.texts(policy) for text in row]
+    used = {word for text in texts for word in text.split()}
+    return {"sentences": sum(map(is_sentence, texts)) / len(texts), "words_used": len(used & {*WORDS})}
 
 
 RECIPES = (
@@ -154,6 +174,17 @@ RECIPES = (
     ),
     Recipe("lookup", (Phase(Lookup(), target_accuracy=0.33),)),
     Recipe("ramble", (Phase(Ramble(), target_accuracy=0.35),)),
+    Recipe(
+        "sentences",
+        (
+            Phase(Sentences(), max_steps=800),
+            Phase(Sentences(), max_steps=300, batch_size=256, lr=1e-3),
+            Phase(Sentences(), max_steps=200, batch_size=256, lr=3e-4),
+        ),
+        tokens=TOKENS,
+        half=True,
+        measure=measure_sentences,
+    ),
     Recipe("sort", (Phase(Sort(), target_accuracy=0.4),)),
     Recipe("trip", (Phase(Trip(), target_accuracy=0.4),)),
 )
@@ -168,7 +199,8 @@ def _main(arguments: list[str] | None = None) -> None:
     recipe = next(recipe for recipe in RECIPES if recipe.name == options.name)
     out = options.out or CHECKPOINTS / recipe.name
     for policy, record in recipe.make(options.seed):
-        numbers = {"held-out accuracy": record.accuracy, **recipe.measure(policy)}
+        accuracy = {} if record.accuracy is None else {"held-out accuracy": record.accuracy}
+        numbers = {**accuracy, **recipe.measure(policy)}
         words = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
         print(f"update {record.step:4d}  loss {record.loss:.3f}  {words}", flush=True)
     policy.save(out)
@@ -176,14 +208,23 @@ def _main(arguments: list[str] | None = None) -> None:
         "command": "python -m small_models.warm_start "
         + shlex.join(arguments if arguments is not None else sys.argv[1:]),
         "updates": record.step,
-        "held_out_accuracy_sampled": evaluate(policy, recipe.task).accuracy,
-        "held_out_accuracy_greedy": evaluate(policy, recipe.task, temperature=0).accuracy,
+        **(
+            {
+                "held_out_accuracy_sampled": evaluate(policy, recipe.task).accuracy,
+                "held_out_accuracy_greedy": evaluate(policy, recipe.task, temperature=0).accuracy,
+            }
+            if recipe.task.has_accuracy
+            else {}
+        ),
         **recipe.measure(policy),
         "parameters": policy.num_parameters,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
     with replace_files(out) as temporary:
+        if recipe.half:
+            halves = {name: tensor.half() for name, tensor in load_file(out / WEIGHTS).items()}
+            save_file(halves, temporary / WEIGHTS, metadata={"format": "pt"})
         (temporary / "made.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(facts, indent=2))
 

@@ -32,7 +32,7 @@ from small_models.scorers import RewardModel
 from small_models.tasks import Task, with_reward
 from small_models.tasks.base import Reward
 from small_models.tasks.file_task import Chat
-from small_models.tokenizer import CharacterTokenizer
+from small_models.tokenizer import ShippedTokenizer
 
 RUN_BYTES = 5 * 4  # of a weight: itself, its gradient, Adam's two moments, and in the policy that the run began with
 
@@ -153,8 +153,12 @@ def _load_reference(reference: Policy | str, policy: Policy) -> Policy:
         loaded = load_policy(reference, device=str(policy.device)) if isinstance(reference, str) else reference
     except ValueError as error:
         raise ValueError(f"reference: {str(error).removeprefix('policy: ')}") from None
-    are_shipped = all(isinstance(model.vocabulary, CharacterTokenizer) for model in (loaded, policy))  # one vocabulary
-    if not are_shipped and loaded.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+    vocabularies = [model.vocabulary for model in (loaded, policy)]
+    folders = {known.folder for known in vocabularies if isinstance(known, ShippedTokenizer)}
+    are_equal = len(folders) == 1 and all(
+        isinstance(known, ShippedTokenizer) for known in vocabularies
+    )  # of one folder
+    if not are_equal and loaded.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise ValueError(
             f"reference must have the policy's vocabulary, token for token; {loaded.source} has another one"
         )

@@ -12,9 +12,9 @@ from small_models import shipped_files
 from small_models.decoder import Decoder
 from small_models.policies import Policy, load_policy, shipped_policies
 from small_models.sampling import sample
-from small_models.shipped_files import CHECKPOINTS, KIND
+from small_models.shipped_files import CHECKPOINTS, KINDS
 from small_models.tasks import TASKS
-from small_models.tokenizer import CHARACTERS, CharacterTokenizer, decode, encode, prefix_ids
+from small_models.tokenizer import CHARACTERS, ShippedTokenizer, decode, encode, prefix_ids
 
 CPU = torch.device("cpu")
 DENSE = [name for name in shipped_policies() if name != "chain-experts"]
@@ -23,7 +23,7 @@ PROMPTS = TASKS[0].train_prompts[:6]
 
 @pytest.fixture
 def folder(tmp_path):
-    return shutil.copytree(KIND, tmp_path / "copy")
+    return shutil.copytree(KINDS[0], tmp_path / "copy")
 
 
 def read_by_transformers(name):
@@ -48,7 +48,7 @@ def test_parameters_have_the_names_the_order_and_the_values_that_transformers_gi
 
 def test_the_tokenizer_reads_and_writes_as_transformers_does():
     ours, theirs = load_policy("chain").vocabulary, read_by_transformers("chain").tokenizer
-    assert isinstance(ours, CharacterTokenizer)
+    assert isinstance(ours, ShippedTokenizer)
     texts = [CHARACTERS, "35271=", "a $ b"]
     ids = encode(ours, texts)
     assert ids == [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -92,7 +92,7 @@ def test_the_files_are_those_that_transformers_writes(tmp_path, offline, monkeyp
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     policy = load_policy("trip", device="cpu")
     ours = files(policy, tmp_path / "ours")
-    assert isinstance(policy.weights, Decoder) and isinstance(policy.vocabulary, CharacterTokenizer)
+    assert isinstance(policy.weights, Decoder) and isinstance(policy.vocabulary, ShippedTokenizer)
     again = load_policy(tmp_path / "ours", device="cpu")  # what was saved is known again
     assert isinstance(again.weights, Decoder) and files(again, tmp_path / "again") == ours
     assert policy.model and policy.tokenizer
