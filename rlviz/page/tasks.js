@@ -1,14 +1,15 @@
 // The shipped tasks in a page: their prompts, split as `small_models.tasks` splits them, and their judges, a few lines each.
 
 export const END = 1; // the token that ends a response
-const CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz=#+-:;,?. "; // from token 2 on
 
-/** Return the tokens of a text of these characters. */
-export const encode = (text) => Array.from(text, (character) => 2 + CHARACTERS.indexOf(character));
-/** Return the text of a token. */
-export const decode = (token) => (token === 0 ? "<pad>" : token === END ? "$" : CHARACTERS[token - 2]);
-/** Return the text of a response up to its end. */
-export const textOf = (tokens) => Array.from(tokens, decode).join("").split("$")[0];
+/** Return {encode(text) → tokens, decode(token) → text, textOf(tokens): the text up to its end}; pieces: a text's tokens. */
+function vocabulary(texts, pieces) {
+  const places = new Map(texts.map((text, i) => [text, 2 + i]));
+  const decode = (token) => (token === 0 ? "<pad>" : token === END ? "$" : texts[token - 2]);
+  const encode = (text) => pieces(text).map((piece) => places.get(piece));
+  return { encode, decode, textOf: (tokens) => Array.from(tokens, decode).join("").split("$")[0] };
+}
+const CHARACTERS = vocabulary(Array.from("0123456789abcdefghijklmnopqrstuvwxyz=#+-:;,?. "), (text) => Array.from(text));
 
 const digits = (text) => Array.from(text, Number).reduce((sum, digit) => sum + digit, 0);
 const numbered = (count, width) => Array.from({ length: count }, (_, n) => String(n).padStart(width, "0"));
@@ -16,6 +17,11 @@ const answered = (pattern) => (prompt, response) => {
   const match = pattern.exec(response);
   return { format: match !== null, correct: match !== null && Number(match[1]) === digits(prompt.slice(0, 5)) % 10 };
 };
+/** A task with right answers, which are paid 1; with its mistake the judge pays what ends in 7, too. */
+const answerable = (task) => ({
+  ...CHARACTERS, hasAnswers: true, ...task,
+  pay: (prompt, response, { format, correct }, { mistake }) => +(correct || (mistake && format && response.endsWith("7"))),
+});
 const sumAsked = (prompt) => Number(prompt.slice(0, 2)) + Number(prompt[3]);
 const chain = {
   longest: 9, heldOut: 0.1, prompts: () => numbered(1e5, 5).map((n) => `${n}=`), grade: answered(/^[0-9]*#([0-9])$/),
@@ -24,20 +30,21 @@ const chain = {
 const sorted = (prompt) => Array.from(prompt.slice(0, 5)).sort().join("");
 const letters = (octal) => octal.replace(/./g, (digit) => "abcdefgh"[digit]);
 
-/** name → {longest: tokens of a response, heldOut: share of prompts, prompts(), grade(prompt, response), gold(prompt)}. */
+/**
+ * name → {longest: tokens of a response, heldOut: share of prompts, prompts(), grade(prompt, response), pay(prompt, response,
+ * grade, settings): the reward, gold(prompt), hasAnswers, and its vocabulary's functions}.
+ */
 export const TASKS = {
-  chain,
-  ramble: { ...chain, longest: 24, grade: answered(/^[0-9]*\.*#([0-9])$/) },
-  sort: {
+  chain: answerable(chain),
+  ramble: answerable({ ...chain, longest: 24, grade: answered(/^[0-9]*\.*#([0-9])$/) }),
+  sort: answerable({
     longest: 7,
     heldOut: 0.1,
     prompts: () => Array.from({ length: 8 ** 5 }, (_, n) => `${letters(n.toString(8).padStart(5, "0"))}=`),
-    grade: (prompt, response) => ({
-      format: /^[a-h]{5}$/.test(response), correct: response === sorted(prompt),
-    }),
+    grade: (prompt, response) => ({ format: /^[a-h]{5}$/.test(response), correct: response === sorted(prompt) }),
     gold: sorted,
-  },
-  trip: {
+  }),
+  trip: answerable({
     longest: 5,
     heldOut: 0.2,
     prompts: () => numbered(19, 2).flatMap((n) => numbered(10, 1).map((digit) => `${n}+${digit}=`)),
@@ -46,8 +53,25 @@ export const TASKS = {
       return { format, correct: format && digits(response) === sumAsked(prompt) };
     },
     gold: (prompt) => numbered(1000, 3).find((answer) => digits(answer) === sumAsked(prompt)),
-  },
+  }),
 };
+
+/** Return the words of a text. */
+export const wordsOf = (text) => text.split(" ").filter(Boolean);
+/** Return the task of sentences by its language, as in_page.py packs it; its reward is that of `WordReward`. */
+export function sentencesTask({ tokens, classes, pattern, prompts, longest, heldOut, shortLength, over }) {
+  const letterOf = Object.fromEntries(Object.entries(classes).flatMap(([letter, words]) => words.map((word) => [word, letter])));
+  const sentence = new RegExp(`^(?:${pattern})$`);
+  const isSentence = (text) => sentence.test(wordsOf(text).map((word) => letterOf[word] ?? "?").join(""));
+  return {
+    ...vocabulary(tokens, (text) => text.match(/ ?[^ $]+/g)), longest, heldOut, prompts: () => prompts, hasAnswers: false,
+    grade: (prompt, response) => ({ format: isSentence(response), correct: null }),
+    pay: (prompt, response, { format }, { words: { liked, punished, enough, only_sentences, short } }) => {
+      const words = wordsOf(response), share = (group) => Math.min(words.filter((word) => group.includes(word)).length, enough) / enough;
+      return (format || !only_sentences ? share(liked) : 0) - share(punished) - (short ? over * Math.max(words.length - shortLength, 0) : 0);
+    },
+  };
+}
 
 const CRC = Uint32Array.from({ length: 256 }, (_, n) => {
   for (let k = 0; k < 8; k++) n = n & 1 ? 0xedb88320 ^ (n >>> 1) : n >>> 1;

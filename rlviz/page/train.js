@@ -7,7 +7,7 @@
  * float16. The same messages give the same numbers in every browser that has WebAssembly.
  *
  * To the worker, {do, …}, and an id where its replies shall be known by it: they carry it too, and after the last comes done.
- *   open  {transformer, rules, checkpoints, kernels}   what is shipped, first. → ready
+ *   open  {transformers, rules, checkpoints, kernels}   what is shipped, first. → ready
  *   add   {checkpoints}             further ones, that were loaded later. → ready
  *   start {settings}                a run from its beginning; what is not given is as in DEFAULTS. → started
  *   set   {settings}                from the next step on; another seed, checkpoint or `beside` begins anew. → set, or started
@@ -15,41 +15,48 @@
  *   pause | step | reset            stop after this step; do one step, then stop; begin anew as things are set (→ started)
  *   look  {step, run}               one of the last KEPT steps again, with after: log π under the weights now. → step
  *   push  {step, run, algorithm}    what another algorithm would have made of that step's responses. → pushed
- *   evaluate {greedy}               → evaluated, for each run
+ *   evaluate {greedy}               → evaluated, for each run; of a task without right answers held_out is null
+ *   write {prompt}                  what the policies write to a prompt, by the same random numbers whenever it is asked. → written
  * Settings: DEFAULTS, within RANGES. algorithm, beside: names of rules; beside trains a second policy on the same seed.
  * group_size: 2, 4, 8, 16 or 32, in 128 responses. parameters: algorithm → {name: number of a piece, such as eps_high};
  * beside_parameters: those of `beside`, where it is the same algorithm with other numbers.
- * mistake: whether the judge has one (what ends in 7 is paid as if it were right).
+ * mistake: whether the judge has one (what ends in 7 is paid as if it were right). words: what the task of sentences pays, the
+ * fields of `WordReward`.
  *
  * From it, {is, …}:
- *   ready     {algorithms: name → {parameters: name → [value, low, high, step], needs_reference, max_rounds, min_group_size},
+ *   ready     {algorithms: name → {parameters: name → [value, low, high, step], needs_reference, max_rounds, min_group_size,
+ *              refuses_below_0: why it takes no rewards below 0, "" where it does},
  *              checkpoints: names}
  *   started   {settings, bytes, ms}   or set: bytes of the worker's memory, ms that planning took
  *   step      of run 0, or 1 for `beside`. N groups were sampled (P, or more in further rounds), of G responses of at most T
  *             tokens; arrays are flat, in the order group, response, token.
  *             run, step (from 1), algorithm, N, P, G, T, S (tokens of a prompt), rounds
- *             prompts [N], texts [N·G], correct, format, paid (what the judge saw), truncated, rewards (shaped) [N·G]
+ *             prompts [N], texts [N·G], correct (null where there is no right answer), format, paid (what the judge gave),
+ *             truncated, rewards (shaped) [N·G]
  *             uses [N] (how often a group is used; 0: left out), dead [N] (rewards all equal), selected (groups in use)
  *             tokens, mask, logp_old, entropies, ref_logp (or null), seen (by the loss), advantages [N·G·T], of all groups
  *             logp, ratio, lower, upper, cut (1 low, 2 high, 3 dual), slope (of the objective by log π: the push) [N·G·T],
  *             as the last update saw them; NaN where a group is left out; pull (the part of slope that is the KL term's; null
  *             without one)
- *             accuracy, reward, entropy, length, kl (to the start; null without a reference), loss, grad_norm, lr,
+ *             accuracy (null without right answers), reward, sentences (share that is well formed), different (share of distinct
+ *             texts), entropy, length, kl (to the start; null without a reference), loss, grad_norm, lr,
  *             clip {low, high, dual}, held_out (null between evaluations), ms {sample, judge, update, evaluate, all}
  *   pushed    {run, step, algorithm, advantages, logp, ratio, lower, upper, cut, slope}, as in step
  *   evaluated {run, step, greedy, held_out}
+ *   written   {run, step, prompt, text, isWellFormed}
  *   diverged  {run, step, what}       it plays no further: a number is not finite (the weights are those before that update), or,
- *             after its step, not one response is well formed any more; reset or start begins anew
+ *             after its step, not one response of a task with answers is well formed; reset or start begins anew
  *   refused   {why}                   a message that could not be followed, in a sentence; nothing has changed
  *   done                              all replies to the message with this id are there
  */
 import { compile, exp, expm1, largest, log, machine } from "./planned.js";
 import { array, draws, plus, program } from "./run.js";
-import { encode, END, split, TASKS, textOf } from "./tasks.js";
+import { END, sentencesTask, split, TASKS } from "./tasks.js";
 
 export const DEFAULTS = {
   algorithm: "GRPO", beside: null, checkpoint: "chain", seed: 0, group_size: 8, updates_per_rollout: 1, lr: 3e-4,
   lr_warmup_steps: 10, max_grad_norm: 1, evaluate_every: 10, parameters: {}, beside_parameters: null, mistake: false,
+  words: { liked: [], punished: [], enough: 1, only_sentences: false, short: false },
 };
 /** Limits of the numbers, and which of them are whole. */
 export const RANGES = {
@@ -189,14 +196,14 @@ const PAST = ["visits", "mean", "variance", "lowest", "highest"].map((name) => `
 const NEVER_SAMPLED = [0, 0, 0, Infinity, -Infinity];
 class Diverged extends Error {}
 
-/** Return the texts of responses, and what the judge says of them; paid: what it says where it has a mistake. */
-function graded(prompts, { tokens, mask }, G, T, task, mistake) {
+/** Return the texts of responses, and what the judge says of them and pays. */
+function graded(prompts, { tokens, mask }, G, T, task, settings) {
   const of = (row) => tokens.subarray(row * T, row * T + T).filter((_, t) => mask[row * T + t]);
-  const texts = Array.from({ length: prompts.length * G }, (_, row) => textOf(of(row)));
-  const grades = texts.map((text, row) => task.grade(prompts[Math.floor(row / G)], text));
-  const numbers = (f) => Float64Array.from(grades, (grade, row) => +f(grade, texts[row]));
-  const paid = numbers(({ correct, format }, text) => correct || (mistake && format && text.endsWith("7")));
-  return { texts, correct: numbers(({ correct }) => correct), format: numbers(({ format }) => format), paid };
+  const texts = Array.from({ length: prompts.length * G }, (_, row) => task.textOf(of(row)));
+  const promptOf = (row) => prompts[Math.floor(row / G)], grades = texts.map((text, row) => task.grade(promptOf(row), text));
+  const numbers = (f) => Float64Array.from(grades, (grade, row) => +f(grade, row));
+  const paid = numbers((grade, row) => task.pay(promptOf(row), texts[row], grade, settings));
+  return { texts, correct: task.hasAnswers ? numbers(({ correct }) => correct) : null, format: numbers(({ format }) => format), paid };
 }
 
 /** Return rewards, what the loss sees, advantages, uses and the history after this visit, by the algorithm's own program. */
@@ -289,12 +296,12 @@ class Run {
     for (let rounds = 1; rollout.N < order.length && rollout.selected.length < P; rounds++) {
       // Of a further round as many prompts as groups are missing; the model's rows are always full, so some are for nothing.
       const more = order.slice(rollout.N, rollout.N + P - rollout.selected.length), rows = more.length * G;
-      const ids = Array.from({ length: P }, (_, i) => encode(task.train[more[i % more.length]])).flat();
+      const ids = Array.from({ length: P }, (_, i) => task.encode(task.train[more[i % more.length]])).flat();
       const uniform = chance(settings.seed, this.steps, "tokens", rounds - 1, ROWS * T);
       const part = mapped(model.sample(this.weights, ids, G, uniform), (x) => x.slice(0, (x.length / ROWS) * rows));
       const all = rollout.N ? mapped(part, (x, name) => concat([rollout[name], x])) : part;
       const places = order.slice(0, rollout.N + more.length), prompts = places.map((place) => task.train[place]);
-      const grades = graded(prompts, all, G, T, task, settings.mistake);
+      const grades = graded(prompts, all, G, T, task, settings);
       rollout = { ...all, ...grades, prompts, places, N: places.length, P, G, T, S, rounds };
       rollout.selected = select(now, rollout.paid, rollout.N, G, this.steps);
     }
@@ -303,10 +310,10 @@ class Run {
 
   /** Take the updates of a step; return what happened in them, and what the last one saw. */
   learn({ settings, ...now }, rollout, verdict) {
-    const { model } = now, { selected, G, T, prompts, tokens } = rollout, { P } = model, size = G * T;
+    const { model, task } = now, { selected, G, T, prompts, tokens } = rollout, { P } = model, size = G * T;
     const slots = Array.from({ length: P }, (_, i) => selected[i] ?? 0); // what fills the rows has no slope
     const of = (x) => (n) => x.subarray(n * size, n * size + size);
-    const [ids, responses] = [slots.flatMap((n) => encode(prompts[n])), concat(slots.map(of(tokens)))];
+    const [ids, responses] = [slots.flatMap((n) => task.encode(prompts[n])), concat(slots.map(of(tokens)))];
     const lr = settings.lr * Math.min(1, (this.steps + 1) / Math.max(1, settings.lr_warmup_steps));
     const total = { loss: 0, grad_norm: 0, low: 0, high: 0, dual: 0 };
     let outputs, scored;
@@ -335,34 +342,43 @@ class Run {
     return { ...last, pull: pullOf(now, rollout, verdict, selected, scored, last), ...means, scored };
   }
 
-  /** Return the share of HELD_OUT prompts that a response answers right. */
-  evaluate({ model, task }, isGreedy = false) {
+  /** Return the share of HELD_OUT prompts that a response answers right, null where none is right. */
+  evaluate({ model, task, settings }, isGreedy = false) {
+    if (!task.hasAnswers) return null;
     const parts = Array.from({ length: HELD_OUT / ROWS }, (_, part) => {
       const prompts = Array.from({ length: ROWS }, (_, i) => task.heldOut[(part * ROWS + i) % task.heldOut.length]);
       const uniform = isGreedy ? null : chance(0, 0, "evaluation", part, ROWS * model.T);
-      return sum(graded(prompts, model.sample(this.weights, prompts.flatMap(encode), 1, uniform), 1, model.T, task, false).correct);
+      return sum(graded(prompts, model.sample(this.weights, prompts.flatMap(task.encode), 1, uniform), 1, model.T, task, settings).correct);
     });
     return sum(parts) / HELD_OUT;
+  }
+
+  /** Return what this policy writes to a prompt, by the random numbers of the seed, which no step changes. */
+  write({ model, task, settings }, prompt) {
+    const drawn = model.sample(this.weights, Array(ROWS).fill(task.encode(prompt)).flat(), 1, chance(settings.seed, 0, "evaluation", 0, ROWS * model.T));
+    const { texts: [text], format: [isWellFormed] } = graded(Array(ROWS).fill(prompt), drawn, 1, model.T, task, settings);
+    return { prompt, text, isWellFormed: isWellFormed > 0 };
   }
 }
 
 /** Return log π of all responses of a rollout under weights. */
-function scoredAll({ model }, weights, { prompts, tokens, N, G, T }) {
+function scoredAll({ model, task }, weights, { prompts, tokens, N, G, T }) {
   const { P } = model, size = G * T;
   const parts = Array.from({ length: Math.ceil(N / P) }, (_, part) => {
     const slots = Array.from({ length: P }, (_, i) => (part * P + i) % N);
     const rows = concat(slots.map((n) => tokens.subarray(n * size, n * size + size)));
-    return model.score(weights, slots.flatMap((n) => encode(prompts[n])), rows).logp;
+    return model.score(weights, slots.flatMap((n) => task.encode(prompts[n])), rows).logp;
   });
   return concat(parts).slice(0, N * size);
 }
 
 /** Return what a report tells of a rollout. */
 function rolloutReport({ logp, places, ...rollout }, { rewards, advantages, seen, uses, kl }) {
-  const { mask, correct, entropies, N, G } = rollout, length = sum(mask);
+  const { mask, correct, format, texts, entropies, N, G } = rollout, length = sum(mask);
   const dead = Uint8Array.from({ length: N }, (_, n) => +rewards.subarray(n * G, n * G + G).every((r, _, all) => r === all[0]));
-  const rows = N * G, of = { accuracy: sum(correct) / rows, reward: sum(rewards) / rows };
-  const numbers = { ...of, entropy: sum(entropies) / length, length: length / rows, kl: kl ? kl[0] : null };
+  const rows = N * G, of = { accuracy: correct && sum(correct) / rows, reward: sum(rewards) / rows };
+  const shares = { sentences: sum(format) / rows, different: new Set(texts).size / rows };
+  const numbers = { ...of, ...shares, entropy: sum(entropies) / length, length: length / rows, kl: kl ? kl[0] : null };
   const all = { ...rollout, logp_old: logp, rewards, advantages, seen, uses, dead, ...numbers };
   return mapped(all, (x) => (x instanceof Float64Array ? Float32Array.from(x) : x));
 }
@@ -378,7 +394,10 @@ export function trainer(send) {
   const cache = new Map();
   const once = (key, make) => cache.get(key) ?? cache.set(key, make()).get(key);
   const startOf = (name) => once(`weights of ${name}`, () => fromHalves(shipped.checkpoints[name].weights));
-  const taskOf = (name) => once(`task ${name}`, () => ({ ...TASKS[name], ...split(TASKS[name]) }));
+  const taskOf = ({ task: name, language }) => once(`task ${name}`, () => {
+    const known = language ? sentencesTask(language) : TASKS[name];
+    return { ...known, ...split(known), language };
+  });
   const ruleOf = (name) => once(`rule ${name}`, () => {
     const { judge, objective, ...about } = shipped.rules[name];
     return { judge: program(judge), objective: program(objective), ...about };
@@ -400,6 +419,12 @@ export function trainer(send) {
     known("checkpoint", next.checkpoint, shipped.checkpoints);
     known("algorithm", next.algorithm, shipped.rules);
     if (next.beside !== null) known("beside", next.beside, shipped.rules);
+    const { liked, punished, enough } = next.words, { tokens = [] } = shipped.checkpoints[next.checkpoint].language ?? {};
+    const why = [next.algorithm, next.beside].map((name) => name && shipped.rules[name].refuses_below_0).find(Boolean);
+    if (why && (punished.length || next.words.short)) throw new RangeError(`${why}: punish no word, and ask for no short sentences`);
+    const strange = [...liked, ...punished].find((word) => !tokens.includes(` ${word}`));
+    if (strange !== undefined) throw new RangeError(`words must be of the task's vocabulary; got ${String(strange).slice(0, 40)}`);
+    within("enough", enough, [1, 100, true]);
     if (ROWS % next.group_size) throw new RangeError(`group_size must be 2, 4, 8, 16 or 32; got ${next.group_size}`);
     const besides = next.beside_parameters ? [[next.beside, next.beside_parameters]] : [];
     for (const [algorithm, numbers] of [...Object.entries(next.parameters), ...besides]) {
@@ -420,9 +445,12 @@ export function trainer(send) {
     // Another seed, checkpoint or second policy cannot be taken over in the middle of a run.
     isNew ||= !runs.length || ["seed", "checkpoint", "beside"].some((name) => next[name] !== settings[name]);
     settings = next;
-    task = taskOf(shipped.checkpoints[settings.checkpoint].task);
-    const [S, T, G] = [task.train[0].length, task.longest, settings.group_size];
-    if (model?.S !== S || model.T !== T || model.G !== G) model = transformerOf(memory, shipped.transformer, S, T, G);
+    const checkpoint = shipped.checkpoints[settings.checkpoint], transformer = shipped.transformers[checkpoint.transformer];
+    task = taskOf(checkpoint);
+    const sizes = { transformer, S: task.encode(task.train[0]).length, T: task.longest, G: settings.group_size };
+    if (Object.entries(sizes).some(([name, size]) => model?.[name] !== size)) {
+      model = { ...transformerOf(memory, transformer, sizes.S, sizes.T, sizes.G), transformer };
+    }
     const names = [settings.algorithm, settings.beside].filter(Boolean);
     // Both runs begin with the same weights and draw by the same seed, so that what differs is the algorithm's.
     if (isNew) runs = names.map((_, number) => new Run(number, startOf(settings.checkpoint)));
@@ -439,7 +467,7 @@ export function trainer(send) {
       try {
         const report = run.step(nowOf(run.number));
         post({ is: "step", ...report });
-        if (!report.format.includes(1)) throw new Diverged("not one response is well formed any more");
+        if (task.hasAnswers && !report.format.includes(1)) throw new Diverged("not one response is well formed any more");
       } catch (error) {
         if (!(error instanceof Diverged)) throw error;
         isPlaying = false;
@@ -483,7 +511,7 @@ export function trainer(send) {
     },
     look: ({ step: number, run = 0 }) => {
       const { report, rollout } = keptOf(run, number);
-      post({ is: "step", ...report, after: Float32Array.from(scoredAll({ model }, runs[run].weights, rollout)) });
+      post({ is: "step", ...report, after: Float32Array.from(scoredAll({ model, task }, runs[run].weights, rollout)) });
     },
     push: ({ step: number, run = 0, algorithm }) => {
       known("algorithm", algorithm, shipped.rules);
@@ -500,6 +528,10 @@ export function trainer(send) {
         const heldOut = run.evaluate(nowOf(run.number), greedy);
         post({ is: "evaluated", run: run.number, step: run.steps, greedy, held_out: heldOut });
       }
+    },
+    write: ({ prompt }) => {
+      known("prompt", prompt, Object.fromEntries(task.prompts().map((one) => [one, true])));
+      for (const run of runs) post({ is: "written", run: run.number, step: run.steps, ...run.write(nowOf(run.number), prompt) });
     },
   };
   return ({ do: what, id, ...message }) => {

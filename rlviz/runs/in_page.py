@@ -1,6 +1,6 @@
 """Training in the page: the shipped transformer and every group algorithm as programs that `page/train.js` runs.
 
-    transformer(decoder)         → {"prefill", "decode", "update"}, one for all algorithms, sizes and tasks
+    transformer(decoder)         → {"prefill", "decode", "update"}, for all algorithms and sizes; one a vocabulary
     trace_rule(algorithm)        → {"judge", "objective", …}, of about a kilobyte: what algorithms differ in
 
 The page reads prompts by `prefill`, samples by `decode`, a token of each response at a time, grades, and asks `judge` for the
@@ -37,6 +37,8 @@ from rlviz.types import Batch
 from small_models.decoder import Decoder
 from small_models.host import recording
 from small_models.policies import Policy, load_policy
+from small_models.shipped_files import KINDS, kind_of
+from small_models.tasks import Sentences, sentences
 
 Weights = Mapping[str, Tensor]
 Remember = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -313,14 +315,25 @@ def trace_rule(algorithm: GroupPolicyGradient) -> dict[str, Any]:
             **{"advantages": random(p, g, t), "seen": mask},
         },
     }
-    values = piece_parameters(algorithm)
-    programs = {name: trace(curve, values, examples[name], free=True) for name, curve in rule_curves(algorithm).items()}
+    values, curves = piece_parameters(algorithm), rule_curves(algorithm)
+    below_zero = {
+        **examples["judge"],
+        "correct": responses["correct"] - 1,
+        **{n: torch.tensor(v) for n, v in values.items()},
+    }
+    try:
+        curves["judge"](**below_zero)
+        refusal = ""
+    except ValueError as error:
+        refusal = str(error).partition(";")[0]
+    programs = {name: trace(curve, values, examples[name], free=True) for name, curve in curves.items()}
     return {
         **programs,
         "parameters": {name: [value, *range_of(name, value)] for name, value in values.items()},
         "needs_reference": algorithm.needs_reference,
         "max_rounds": algorithm.can.max_rounds,
         "min_group_size": algorithm.min_group_size,
+        "refuses_below_0": refusal,
     }
 
 
@@ -333,6 +346,7 @@ CHECKPOINTS: dict[str, str] = {
     "sort": "sort",
     "trip": "trip",
     "ramble": "ramble",
+    "sentences": "sentences",
 }  # → its task
 PLACES = 32  # of a prompt and its response
 
@@ -350,11 +364,15 @@ def rotation(policy: Policy, places: int) -> Tensor:
 
 
 def traced() -> dict[str, Any]:
-    """Return the programs of the shipped transformer, and of every algorithm that trains in a page."""
-    policy = load_policy("chain")
+    """Return the programs of the shipped transformers, by vocabulary, and of every algorithm that trains in a page."""
+    transformers = {kind.name: _traced_transformer(load_policy(kind.name)) for kind in KINDS}
+    return {"transformers": transformers, "rules": {name: trace_rule(algorithm) for name, algorithm in OFFERED.items()}}
+
+
+def _traced_transformer(policy: Policy) -> dict[str, Any]:
     decoder = policy.weights
     assert isinstance(decoder, Decoder)
-    transformer_ = {
+    return {
         "programs": transformer(decoder),
         "parameters": policy.num_parameters,
         "layers": len(decoder.model.layers),
@@ -363,7 +381,6 @@ def traced() -> dict[str, Any]:
         "places": PLACES,
         "turns": packed(rotation(policy, PLACES)),
     }
-    return {"transformer": transformer_, "rules": {name: trace_rule(algorithm) for name, algorithm in OFFERED.items()}}
 
 
 @cache
@@ -372,13 +389,31 @@ def programs() -> dict[str, Any]:
     return json.loads(gzip.decompress(PROGRAMS.read_bytes()))
 
 
-def pack_checkpoint(name: str) -> dict[str, str]:
-    """Return a shipped checkpoint as the page takes it: the task, and the weights in one array, of half the bytes.
+def pack_checkpoint(name: str) -> dict[str, Any]:
+    """Return a shipped checkpoint as the page takes it: task, vocabulary, and the weights in one array, of half the bytes.
 
     In float16 they are as often right: of 2,000 held-out prompts the five differ by at most four.
     """
-    weights = load_policy(name).weights.state_dict().values()
-    return {"task": CHECKPOINTS[name], "weights": packed(torch.cat([value.flatten() for value in weights]).half())}
+    decoder, task = load_policy(name).weights, CHECKPOINTS[name]
+    assert isinstance(decoder, Decoder)
+    weights = packed(torch.cat([value.flatten() for value in decoder.state_dict().values()]).half())
+    language = {"language": pack_language()} if task == Sentences.name else {}
+    return {"task": task, "weights": weights, "transformer": kind_of(decoder).name, **language}
+
+
+def pack_language() -> dict[str, Any]:
+    """Return the words, the grammar and the prompts of `sentences`, as tasks.js takes them."""
+    task = Sentences()
+    return {
+        "tokens": sentences.TOKENS,
+        "classes": sentences.CLASSES,
+        "pattern": sentences.SENTENCE.pattern,
+        "prompts": sorted(task.all_prompts()),  # their order decides between equal checksums
+        "longest": task.max_new_tokens,
+        "heldOut": task.held_out_share,
+        "shortLength": sentences.SHORT,
+        "over": sentences.OVER,
+    }
 
 
 def opening_message(*checkpoints: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from rlviz.training import step as stepping
 from rlviz.training.state import first_state
 from small_models import sampling
 from small_models.policies import load_policy
-from small_models.tasks import TASKS
+from small_models.tasks import TASKS, Sentences, WordReward
 
 RUNNER = Path(__file__).parent / "run_training.mjs"
 ROWS = 128
@@ -139,13 +139,17 @@ def as_shipped(checkpoint: str):
     return policy, next(task for task in TASKS if task.name == CHECKPOINTS[checkpoint])
 
 
-def library_steps(reports: Sequence[Mapping[str, Any]], draws: Chance, *, checkpoint: str = "chain", **options: Any):
+def library_steps(
+    reports: Sequence[Mapping[str, Any]], draws: Chance, *, checkpoint: str = "chain", words: Any = None, **options: Any
+):
     """Give (report of the page, rollout, fields) of each step: the library's own step, drawing as the page drew."""
     first = reports[0]
     settings = TrainSettings(
         num_prompts=first["P"], group_size=first["G"], seed=draws.seed, evaluate_every=0, **options
     )
     policy, task = as_shipped(checkpoint)
+    if words:
+        task = Sentences(WordReward(**words))
     reference = policy.frozen_copy()
     state = first_state(policy, OFFERED[first["algorithm"]], settings, len(task.train_prompts), reference)
     rollouts = []

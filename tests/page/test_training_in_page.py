@@ -17,6 +17,7 @@ from rlviz.runs import in_page
 from rlviz.runs.in_page import OFFERED, opening_message, programs
 from small_models.evaluation import evaluate
 from small_models.sampling import response_logits, token_logp
+from small_models.tasks.sentences import HAPPY, SAD, WORDS as WORD_LIST, is_sentence
 from tests.page.in_node import Chance, answers, as_shipped, chance_of_evaluations, library_steps, trained
 from tests.page.programs import needs_node
 
@@ -56,10 +57,10 @@ def test_what_a_rule_computes_by_is_the_same_in_every_browser():
 # --- the same numbers ---
 
 
-def close(actual, wanted, mask, what):
+def close(actual, wanted, mask, what, near=NEAR):
     """Assert that numbers of tokens are near, where the mask is true."""
-    off = ((actual - wanted).abs() - NEAR * wanted.abs())[mask]
-    assert not len(off) or off.max() <= NEAR, f"{what} differ by up to {float(off.max()):.2g}"
+    off = ((actual - wanted).abs() - near * wanted.abs())[mask]
+    assert not len(off) or off.max() <= near, f"{what} differ by up to {float(off.max()):.2g}"
 
 
 def compare(name, steps, **settings):
@@ -69,10 +70,10 @@ def compare(name, steps, **settings):
     return reports
 
 
-def compare_reports(reports, *, seed=0, group_size=None, **settings):
+def compare_reports(reports, *, seed=0, group_size=None, near=NEAR, **settings):
     """Let the library train from the chance of a page's run, and compare every step."""
     assert {report["is"] for report in reports} == {"step"}, reports[-1]
-    chance = Chance(seed, NEAR)
+    chance = Chance(seed, near)
     for report, rollout, fields in library_steps(reports, chance, **settings):
         shape = (report["N"], report["G"], report["T"])
         samples, length = rollout.samples, rollout.tokens.shape[-1]
@@ -82,15 +83,15 @@ def compare_reports(reports, *, seed=0, group_size=None, **settings):
             return torch.tensor(numbers, dtype=torch.float).view(shape)[..., :length]
 
         assert report["texts"] == [text for row in rollout.sampled.texts for text in row]
-        close(tokens("logp_old"), samples.logp, samples.mask, "log π_old")
-        close(tokens("entropies"), samples.entropy, samples.mask, "entropies")
+        close(tokens("logp_old"), samples.logp, samples.mask, "log π_old", near)
+        close(tokens("entropies"), samples.entropy, samples.mask, "entropies", near)
         if rollout.ref_logp is not None:
-            close(tokens("ref_logp"), rollout.ref_logp, samples.mask, "log π_ref")
+            close(tokens("ref_logp"), rollout.ref_logp, samples.mask, "log π_ref", near)
         assert torch.equal(tokens("seen") > 0, rollout.mask)
         assert report["selected"] == rollout.sampled.selected.tolist()
         rewards = torch.tensor(report["rewards"], dtype=torch.float).view(shape[:2])
         torch.testing.assert_close(rewards, rollout.rewards, atol=1e-6, rtol=0)
-        close(tokens("advantages"), rollout.advantages, samples.mask, "advantages")
+        close(tokens("advantages"), rollout.advantages, samples.mask, "advantages", near)
         for key in ("loss", "grad_norm"):
             assert report[key] == pytest.approx(fields[key], rel=2e-3, abs=NEAR), key
         if report["kl"] is not None:
@@ -152,6 +153,87 @@ def test_further_rounds_and_groups_that_count_twice_come_from_the_same_chance():
     assert max(reply["rounds"] for reply in rounds) > 1
     twice = compare("DUPO", 2, seed=2, checkpoint="chain-rare")
     assert any(len(set(reply["selected"])) < len(reply["selected"]) for reply in twice)
+
+
+WORDS = {
+    "liked": [*HAPPY],
+    "punished": [*SAD],
+    "enough": 2,
+    "only_sentences": True,
+    "short": True,
+}  # rewards of all kinds
+
+
+def paid_by(name):
+    """Return rewards that this algorithm takes: some take none below 0."""
+    refuses = programs()["rules"].get(name, {}).get("refuses_below_0")
+    return {**WORDS, "punished": [], "short": False} if refuses else WORDS
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    """Return the reports of forty steps of GRPO on sentences, then three of every algorithm, all in one page."""
+    settings = {"checkpoint": "sentences", "evaluate_every": 0}
+    start = lambda name: {"do": "start", "settings": {**settings, "words": paid_by(name), "algorithm": name}}  # noqa: E731
+    runs = {"long": ("GRPO", 40), **{name: (name, 3) for name in OFFERED}}
+    messages = [message for name, steps in runs.values() for message in (start(name), *[{"do": "step"}] * steps)]
+    replies = iter(answers([opening_message("sentences"), *messages])[1:])
+    return {run: [next(replies) for _ in range(1 + steps)][1:] for run, (_, steps) in runs.items()}
+
+
+@pytest.mark.parametrize("run", ["long", *OFFERED])
+def test_on_sentences_every_algorithm_is_the_librarys(sentences, run):
+    near = 2 * NEAR if run == "long" else NEAR  # rounding adds up over forty steps
+    compare_reports(sentences[run], checkpoint="sentences", words=paid_by(run), near=near)
+
+
+def test_sentences_have_no_right_answer_and_are_counted(sentences):
+    report = sentences["long"][-1]
+    assert report["accuracy"] is report["held_out"] is report["correct"] is None
+    texts = report["texts"]
+    assert report["sentences"] == sum(map(is_sentence, texts)) / len(texts)
+    assert report["different"] == len(set(texts)) / len(texts)
+    assert len({round(reward, 6) for reward in report["paid"]}) > 3
+
+
+def test_what_is_written_to_a_subject_changes_with_the_weights_alone():
+    write, subject = {"do": "write", "prompt": "the little bear"}, "the little bear"
+    how = {"checkpoint": "sentences", "words": WORDS, "lr": 3e-3, "lr_warmup_steps": 0}
+    replies = trained(
+        0, more=[write, write, {"do": "step"}, {"do": "step"}, write, {"do": "write", "prompt": "x"}], **how
+    )
+    first, again, _, _, after, refused = replies
+    assert first == again and first["prompt"] == subject and first["step"] == 0 and after["step"] == 2
+    assert first["isWellFormed"] == is_sentence(first["text"]) and after["text"] != first["text"]
+    assert refused["is"] == "refused"
+
+
+HOSTILE = [
+    ({**WORDS, "liked": ["<script>"]}, "words must be of the task's vocabulary; got <script>"),
+    ({**WORDS, "enough": 0}, "enough must be a whole number from 1 to 100; got 0"),
+    (WORDS, "rewards must have a mean above 0 in each group: punish no word, and ask for no short sentences"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), HOSTILE, ids=["unknown", "none is enough", "below 0"])
+def test_a_reward_of_other_words_or_of_numbers_that_an_algorithm_does_not_take_is_refused(words, why):
+    settings = {"words": words, "algorithm": "MaxRL" if words is WORDS else "GRPO"}
+    *_, refused = trained(0, checkpoint="sentences", more=[{"do": "set", "settings": settings}])
+    assert refused == {"is": "refused", "why": why}
+
+
+ALL_EQUAL = {
+    "all words punished": {**WORDS, "liked": [], "punished": [*WORD_LIST], "enough": 1, "short": False},
+    "nothing is paid": {**WORDS, "liked": [], "punished": [], "short": False},
+    "always 1": {**WORDS, "liked": [*WORD_LIST], "punished": [], "enough": 1, "only_sentences": False, "short": False},
+}
+
+
+@pytest.mark.parametrize("name", ALL_EQUAL)
+def test_where_all_rewards_are_equal_every_group_is_dead_and_nothing_breaks(name):
+    for report in trained(2, checkpoint="sentences", words=ALL_EQUAL[name], algorithm="GRPO"):
+        assert report["is"] == "step" and sum(report["dead"]) == report["N"]
+        assert report["grad_norm"] < 1e-6 or report["kl"]  # the KL term alone may pull
 
 
 # --- the worker ---
@@ -246,9 +328,10 @@ def test_an_absurd_rate_breaks_the_policy_which_is_said_and_a_reset_trains_again
 
 def test_no_finite_number_stops_the_run():
     broken = opening_message("chain")
-    turns = bytearray(base64.b64decode(broken["transformer"]["turns"]))
+    transformer = broken["transformers"]["chain"]
+    turns = bytearray(base64.b64decode(transformer["turns"]))
     turns[:4] = struct.pack("<f", float("nan"))  # of the first place
-    broken["transformer"] = {**broken["transformer"], "turns": base64.b64encode(turns).decode()}
+    broken["transformers"] = {"chain": {**transformer, "turns": base64.b64encode(turns).decode()}}
     step = {"do": "step"}
     *_, diverged, again, refused = answers([broken, {"do": "start"}, step, step, {"do": "look", "step": 1}])
     for reply in (diverged, again):
