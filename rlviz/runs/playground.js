@@ -1,48 +1,53 @@
 // The playground: a small language model trains in this page. One step is seen from left to right: answers are sampled, compared
 // within their group, their tokens are pushed, and the curves grow. All numbers come from the worker (train.js); here they are shown.
 import { dress, format, html, mount, say } from "./draw.js";
+import { drawPush, groupOf, isPulled, largest, makeBar, mostTelling, NARROW, pushesOf, rowsShown, strongest, textOf } from "./group.js";
 import { unpack } from "./packed.js";
-import { decode, TASKS } from "./tasks.js";
+import { makeGuide, makeReward, makeStory } from "./sentences.js";
+import { TASKS } from "./tasks.js";
 
 const NAME = "play"; // before each control's name in the address
 const STAGES = ["sample", "compare", "push", "repeat"];
 const ROWS_SHOWN = { wide: 8, narrow: 4 }; // of a group
-const NARROW = "(max-width: 900px)";
 const TOKEN_MS = 260; // in a step that is played slowly
 const STAGE_MS = 1400;
-const PACES = { slow: 2600, "2 a second": 500, full: 0 }; // ms that a step is shown
+const PACES = { slow: 2600, "2 a second": 500, "4 a second": 250, full: 0 }; // ms that a step is shown
 const TABLE_MS = 400; // at full speed groups are drawn no more often than this: nobody could read them
-const BEGIN_ANEW = ["task", "seed", "algorithm", "beside", "reward"]; // other controls are turned while it trains
+const PAID = ["reward", "liked", "punished", "enough", "only_sentences", "short"]; // what is paid
+const BEGIN_ANEW = ["task", "seed", "algorithm", "beside", ...PAID]; // other controls are turned while it trains
 const WIDTHS = ["eps_low", "eps_high"];
-const FAINT = 1e-3; // of the strongest push: a pull of the KL term that is weaker is not drawn
-const WIDEST = 2.5; // an advantage whose bar fills its half
 const KEPT_WHOLE = 200; // steps, of which every token can be looked at
-const CURVES = ["accuracy", "reward", "entropy", "kl", "clipped", "dead", "grad_norm"];
+const CURVES = ["accuracy", "reward", "sentences", "different", "entropy", "kl", "clipped", "dead", "grad_norm"];
 const LEAST = { entropy: 0.5, kl: 0.01, clipped: 0.02, grad_norm: 0.5 }; // what an axis shows at least
 const SHORT = 60; // steps that the axis shows at first
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 const exactly = (share) => `${format(100 * share, ".2g")} %`;
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-const largest = (values) => values.reduce((most, one) => Math.max(most, one), 0);
 
 // ------------------------------------------------------------------------------------- settings, address and Python's call
 
 const isOffered = ({ why, recorded }) => !why || Boolean(recorded);
+/** The text that an address has for a control; a task can be asked for by its name alone, as in #task=chain. */
+const addressText = (address, name) => (address.get(`${NAME}.${name}`) ?? (name === "task" ? address.get(name) : null))?.trim();
 
 /** The values that an address asks for, as far as they exist and lie in their range; what else it says is ignored. */
 export function wished(controls, hash) {
   const address = new URLSearchParams(hash.replace(/^#/, "")), values = {};
-  for (const [name, { options, stops, low, high }] of Object.entries(controls)) {
-    const text = address.get(`${NAME}.${name}`)?.trim(), number = Number(text);
-    if (!text) continue;
-    if (options) {
+  for (const [name, { options, stops, low, high, words, isSwitch }] of Object.entries(controls)) {
+    const text = addressText(address, name), number = Number(text);
+    if (words && text !== undefined) values[name] = words.filter((one) => text.split(/[\s,]+/).includes(one));
+    else if (!text) continue;
+    else if (isSwitch) {
+      if (["true", "false"].includes(text)) values[name] = text === "true";
+    } else if (options) {
       if (options.some((one) => one.value === text && isOffered(one))) values[name] = text;
     } else if (Number.isFinite(number)) {
       const within = Math.min(high, Math.max(low, number));
       values[name] = name === "seed" ? Math.round(within) : Number.isInteger(low) && stops ? stops.reduce((a, b) => (Math.abs(b - within) < Math.abs(a - within) ? b : a)) : within;
     }
   }
+  if (values.punished) values.punished = values.punished.filter((one) => !(values.liked ?? controls.liked.value).includes(one));
   return values;
 }
 
@@ -61,21 +66,28 @@ export function askedBy(policy, prompt) {
 }
 
 /** What the worker is told of these settings. */
-export function messageOf({ controls, numbers }, settings) {
+export function messageOf({ controls, numbers, story }, settings) {
   const { algorithm, beside, task: checkpoint, seed, group_size, updates_per_rollout, lr, reward } = settings;
   const names = Object.keys(numbers[algorithm]).filter((name) => controls[name]);
   const parameters = Object.fromEntries(names.map((name) => [name, settings[name]]));
   const widths = Object.fromEntries(Object.entries(numbers[algorithm]).filter(([name]) => name in parameters && WIDTHS.includes(name)));
   const twin = beside === algorithm ? { ...parameters, ...widths } : null; // the same, with its own ε
-  return { algorithm, beside: beside || null, beside_parameters: twin, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
+  const { liked, punished, enough, only_sentences, short } = settings, words = story && { words: { liked, punished, enough, only_sentences, short } };
+  return { ...words, algorithm, beside: beside || null, beside_parameters: twin, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
 }
 
+/** What Python's WordReward takes of these settings, where they are not its defaults. */
+function rewardLine(controls, settings) {
+  const python = (value) => (Array.isArray(value) ? `[${value.map((one) => `"${one}"`).join(", ")}]` : typeof value === "boolean" ? (value ? "True" : "False") : value);
+  const changed = PAID.filter((name) => controls[name] && String(settings[name]) !== String(controls[name].value));
+  return { words: changed.map((name) => `${name}=${python(settings[name])}`).join(", ") };
+}
 /** The lines that train the same in Python, by torch. */
-export function linesOf({ call, controls, numbers, responses }, settings) {
-  const usual = numbers[settings.algorithm], { python } = controls.algorithm.options.find((one) => one.value === settings.algorithm);
+export function linesOf({ call, controls, numbers, usualNumbers = numbers, responses, story }, settings) {
+  const usual = usualNumbers[settings.algorithm], { python } = controls.algorithm.options.find((one) => one.value === settings.algorithm);
   const changed = Object.keys(usual).filter((name) => controls[name] && settings[name] !== usual[name]);
   const fields = {
-    ...settings, python, num_prompts: responses / settings.group_size,
+    ...settings, python, ...(story && rewardLine(controls, settings)), num_prompts: responses / settings.group_size,
     task: settings.task === "chain-rare" ? '"chain-rare", "chain"' : `"${settings.task}"`,
     numbers: changed.length ? `.with_parameters(${changed.map((name) => `${name}=${settings[name]}`).join(", ")})` : "",
   };
@@ -125,33 +137,6 @@ export function columnsOf(records, before, prefix = "") {
 
 // ------------------------------------------------------------------------------------------------------- a step, in four boxes
 
-/** A group of a step: its tokens in rows, and places of their numbers in the step's flat arrays. */
-export function groupOf(record, n) {
-  const { G, T, tokens, mask } = record;
-  const rows = Array.from({ length: G }, (_, g) => {
-    const first = (n * G + g) * T, places = Array.from({ length: T }, (_, t) => first + t).filter((at) => mask[at]);
-    const A = places.reduce((sum, at) => sum + record.advantages[at], 0) / Math.max(1, places.length);
-    return { places, texts: places.map((at) => decode(tokens[at])), isRight: Boolean(record.correct[n * G + g]), isPaid: Boolean(record.paid[n * G + g]), reward: record.rewards[n * G + g], A };
-  });
-  return { prompt: record.prompts[n], rows, isDead: Boolean(record.isDead[n]), isUsed: record.uses[n] > 0 };
-}
-
-/** Which rows of a group are shown where not all can be: some that are right, and some that are wrong. */
-export function rowsShown(rows, most) {
-  const right = [...rows.keys()].filter((i) => rows[i].isRight), wrong = [...rows.keys()].filter((i) => !rows[i].isRight);
-  const count = Math.max(most - wrong.length, Math.min(right.length, most >> 1));
-  return [...right.slice(0, count), ...wrong.slice(0, most - Math.min(count, right.length))].sort((a, b) => a - b);
-}
-
-/** The group of a step that teaches most: its rewards differ most. */
-export function mostTelling({ N, G, rewards }) {
-  const spread = Array.from({ length: N }, (_, n) => {
-    const group = Array.from(rewards.subarray(n * G, n * G + G)), mean = group.reduce((sum, one) => sum + one, 0) / G;
-    return group.reduce((sum, one) => sum + (one - mean) ** 2, 0);
-  });
-  return spread.indexOf(largest(spread));
-}
-
 function makeBoxes(root, curves) {
   const board = html("ol", { className: "play-boxes", "aria-label": "one step of training" }, root), boxes = {};
   for (const [i, name] of STAGES.entries()) {
@@ -159,33 +144,22 @@ function makeBoxes(root, curves) {
     head.append(html("b", { textContent: i + 1 }), ` ${name} `, html("span", { className: "play-what" }));
     boxes[name] = { item, what: head.lastChild, body: html("div", { className: "play-rows" }, item), foot: html("p", { className: "play-foot" }, item) };
   }
-  return { board, boxes, drawn: mount(html("div", {}, boxes.repeat.body), curves) };
+  const drawn = mount(html("div", {}, boxes.repeat.body), curves), typed = () => [...boxes.sample.body.children].map((row) => [...row.children]);
+  return { board, boxes, drawn, head: boxes.sample.item, pause: TABLE_MS, stages: STAGES.length, typed, show: (record, options) => showGroup(boxes, record, options) };
 }
 
 function rowCompared({ isRight, isPaid, A }) {
   const row = html("div", { className: "play-row" });
   html("span", { className: isRight ? "play-right" : "play-wrong", textContent: isRight ? "✓ right" : isPaid ? "✗ but paid" : "✗ wrong" }, row);
-  const fill = html("i", { className: A < 0 ? "play-down" : "play-up" }, html("span", { className: "play-scale", "aria-hidden": "true" }, row));
-  fill.style.setProperty("--size", `${50 * Math.min(1, Math.abs(A) / WIDEST)}%`);
+  makeBar(row)(A);
   html("span", { className: "play-number", textContent: format(A, "+.2f") }, row);
   return row;
 }
-/** A token's push in two: what its advantage does, and what the KL term does. */
-function pushesOf({ slope, pull }, at) {
-  const klPull = pull?.[at] || 0;
-  return { push: (slope[at] || 0) - klPull, pull: klPull };
-}
-const wayOf = (push) => (push > 0 ? "up" : push < 0 ? "down" : "");
 function rowPushed({ places, texts }, record, most, chosen, onToken) {
   const row = html("div", { className: "play-row" });
   for (const [t, at] of places.entries()) {
-    const { push, pull } = pushesOf(record, at), isCut = record.cut[at] > 0, pulled = Math.abs(pull) > FAINT * most ? wayOf(pull) : "";
-    const label = `${texts[t]}: ${push ? `pushed ${wayOf(push)}` : "not pushed"}${isCut ? ", cut by the clip" : ""}${pulled && `, pulled ${pulled} by the KL term`}`;
-    const way = push ? ` play-${wayOf(push)}` : "";
-    const button = html("button", { type: "button", className: `play-token${way}${isCut ? " play-cut" : ""}`, textContent: texts[t], "aria-label": label, "aria-pressed": String(at === chosen) }, row);
-    button.style.setProperty("--push", `${Math.round(15 + (75 * Math.abs(push)) / most)}%`);
-    if (pulled) button.dataset.pull = pulled;
-    button.style.setProperty("--pull", 0.7 + (0.3 * Math.abs(pull)) / most);
+    const button = html("button", { type: "button", textContent: texts[t], "aria-pressed": String(at === chosen) }, row);
+    drawPush(button, record, at, most);
     button.onclick = () => onToken(at);
   }
   return row;
@@ -193,12 +167,12 @@ function rowPushed({ places, texts }, record, most, chosen, onToken) {
 function showGroup(boxes, record, { n, chosen, settings, onToken }) {
   const { prompt, rows, isDead, isUsed } = groupOf(record, n), mean = rows.reduce((sum, one) => sum + one.reward, 0) / rows.length;
   const visible = rowsShown(rows, matchMedia(NARROW).matches ? ROWS_SHOWN.narrow : ROWS_SHOWN.wide), more = rows.length - visible.length;
-  const most = largest(Array.from(record.slope, (one) => Math.abs(one) || 0)) || 1;
-  const pushes = rows.flatMap(({ places }) => places.map((at) => pushesOf(record, at))), isPulled = pushes.some(({ pull }) => Math.abs(pull) > FAINT * most);
+  const most = strongest(record), pushes = rows.flatMap(({ places }) => places.map((at) => pushesOf(record, at)));
+  const hasPull = pushes.some(({ pull }) => isPulled(pull, most));
   const idle = isDead ? "a dead group" : "all are cut";
   say(boxes.sample.what, `a group: ${rows.length} answers to ${prompt}`);
   say(boxes.compare.what, !isDead ? `against their mean, ${format(mean, ".2f")}` : rows.some(({ A }) => A) ? "all equal, but not to those before" : "all equal: nothing to compare");
-  say(boxes.push.what, !isUsed ? "left out of this step" : pushes.some(({ push }) => push) ? "each token up ↑ or down ↓" : isPulled ? `${idle}: only the KL pulls` : `${idle}: no push`);
+  say(boxes.push.what, !isUsed ? "left out of this step" : pushes.some(({ push }) => push) ? "each token up ↑ or down ↓" : hasPull ? `${idle}: only the KL pulls` : `${idle}: no push`);
   boxes.sample.body.replaceChildren(...visible.map((i) => {
     const row = html("div", { className: "play-row" });
     for (const textContent of rows[i].texts) html("span", { className: "play-typed", textContent }, row);
@@ -210,7 +184,7 @@ function showGroup(boxes, record, { n, chosen, settings, onToken }) {
   say(boxes.compare.foot, `The bar is the advantage A. Groups with nothing to compare: ${record.isDead.reduce((sum, one) => sum + one, 0)} of ${record.N}.`);
   const cut = `Dotted: cut at the last update. During all updates: ${exactly(record.clipped)} of the tokens.`;
   const clip = settings.updates_per_rollout === 1 && !record.clipped ? "With one update the ratio is still 1, so no ε cuts anything." : cut;
-  boxes.push.foot.replaceChildren(clip, ...(isPulled ? [html("span", { className: "play-pull", textContent: " ▴▾ The KL term's pull to the first model." })] : []));
+  boxes.push.foot.replaceChildren(clip, ...(hasPull ? [html("span", { className: "play-pull", textContent: " ▴▾ The KL term's pull to the first model." })] : []));
 }
 
 /** The terms of a token's objective with its numbers; `others`: what other algorithms would have pushed. */
@@ -220,7 +194,7 @@ function showToken(section, record, at, others) {
   const beyond = ["", "The ratio is below its lower limit", "The ratio is above its upper limit", "The dual clip holds"][record.cut[at]];
   section.replaceChildren();
   const line = html("p", {}, section);
-  line.append("This ", html("code", { textContent: decode(record.tokens[at]) }), ` was sampled with probability ${format(Math.exp(record.logp_old[at]), ".3g")}. `);
+  line.append("This ", html("code", { textContent: textOf(record, at) }), ` was sampled with probability ${format(Math.exp(record.logp_old[at]), ".3g")}. `);
   line.append(`At the last update: ratio of new to old probability r = ${format(ratio, ".4f")}, limits ${format(lower, ".4g")} to ${format(upper, ".4g")}, advantage A = ${format(A, "+.2f")}. `);
   line.append(html("b", { textContent: `Push on its log-probability: ${format(push + pull, "+.3g")}${parts}.` }), beyond ? ` ${beyond}: cut by the clip, so the advantage pushes no more.` : "");
   if (!others.length) return;
@@ -273,19 +247,20 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
  * are offered, shows one there. waits: what is said until Train is pressed, and nothing loaded before; "": it trains at once. Returns what `rlviz.run` is to a page.
  */
 export function playground(root, payload, load, { linked = true, player = null, waits = "" } = {}) {
-  const { controls } = payload, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const { controls, story } = payload, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const wishes = linked ? wished(controls, location.hash) : {};
   const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, view = { step: null, n: 0, token: null, others: [], at: 0 };
-  let settings = settingsOf(payload, wishes), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", opening = null, ask = null;
+  let settings = settingsOf(payload, wishes), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = story?.pace ?? "full", opening = null, ask = null, worker = null;
   const loaded = new Set(); // policies that the worker has
   let isWaiting = Boolean(waits);
-  let isFirst = !isStill && !Object.keys(wishes).length; // a visitor's first step is played slowly
+  let isFirst = !isStill && Object.keys(wishes).every((name) => name === "task"); // a visitor's first step is played slowly
 
   dress(root, PLAYGROUND_CSS, "playground"); // playground.css, which Python puts before
   root.classList.add("play");
   const status = html("p", { className: "play-said", role: "status" }, root);
-  const { board, boxes, drawn } = makeBoxes(root, payload.curves);
-  const chips = html("p", { className: "play-groups" }, boxes.sample.item), bar = html("div", { className: "play-buttons", role: "group", "aria-label": "training" }, root);
+  if (story) makeGuide(root, story.guide, { find: (name) => root.querySelector(name), act: walk });
+  const display = story ? makeStory(root, payload, { settings: () => settings, onWord, onToken: inspect }) : makeBoxes(root, payload.curves);
+  const { board, drawn } = display, chips = html("p", { className: "play-groups" }, display.head), bar = html("div", { className: "play-buttons", role: "group", "aria-label": "training" }, root);
   const button = (textContent, title, onclick, home = bar) => html("button", { type: "button", textContent, title, onclick }, home);
   button("‹", "The group before", () => turnTo(-1), chips).setAttribute("aria-label", "The group before");
   const which = html("span", {}, chips);
@@ -299,8 +274,13 @@ export function playground(root, payload, load, { linked = true, player = null, 
   const scrub = html("input", { type: "range", min: 1, step: 1, "aria-label": "step" }, bar), where = html("output", {}, bar);
   scrub.oninput = () => { const step = +scrub.value; pause(); Object.assign(view, { step, token: null }); show(); };
 
+  const reward = story && makeReward(root, payload, change);
   const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), widgets = {};
-  for (const [name, control] of Object.entries(controls)) panel.append((widgets[name] = makeControl(control, (value) => change({ [name]: value }))).home);
+  for (const [name, control] of Object.entries(controls)) {
+    if (control.words || control.isSwitch) continue; // which the reward has
+    panel.append((widgets[name] = makeControl(control, (value) => change({ [name]: value }))).home);
+    if (control.options?.length === 1) widgets[name].home.classList.add("play-only");
+  }
   const tape = html("section", { className: "play-tape", hidden: true }, root);
   const about = html("details", { className: "play-about" }, root), list = html("dl", {}, about);
   about.prepend(html("summary", { textContent: "What these are" }));
@@ -308,8 +288,9 @@ export function playground(root, payload, load, { linked = true, player = null, 
   html("p", { textContent: "Another task, algorithm, reward or seed begins a new run; all else is turned while it trains, at a dotted line in the curves." }, about);
   const question = html("section", { className: "play-asked", hidden: true });
   board.before(question);
-  const terms = html("li", { className: "play-terms", hidden: true, "aria-live": "polite" });
-  boxes.push.item.after(terms);
+  const terms = html(story ? "section" : "li", { className: "play-terms", hidden: true, "aria-live": "polite" });
+  if (display.boxes) display.boxes.push.item.after(terms);
+  else board.append(terms);
   const tries = html("p", { className: "play-tries" }, root);
   tries.append(html("b", { textContent: "Try:" }));
   for (const one of payload.tries) {
@@ -325,11 +306,13 @@ export function playground(root, payload, load, { linked = true, player = null, 
   const recorded = () => controls.algorithm.options.find((one) => one.value === settings.algorithm).recorded;
   function addressOf(values) {
     const address = new URLSearchParams(location.hash.slice(1));
-    for (const name in controls) address.set(`${NAME}.${name}`, values[name]);
+    address.delete("task");
+    for (const name in controls) address.set(`${NAME}.${name}`, controls[name].words ? values[name].join(" ") : values[name]);
     return address;
   }
   function tell() {
-    for (const name in controls) {
+    reward?.put(settings);
+    for (const name in widgets) {
       widgets[name].put(settings[name]);
       const { idle } = controls[name]; // {of, at, why}: it does nothing while another control stands there
       widgets[name].setIdle?.(idle && settings[idle.of] === idle.at ? idle.why : "");
@@ -350,7 +333,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     tell();
     if (Object.keys(values).some((name) => BEGIN_ANEW.includes(name))) {
       question.hidden = true;
-      return again(!values.task && !values.reward); // of another task a grey line would say nothing
+      return again(!["task", ...PAID].some((name) => name in values)); // of another reward a grey line would say nothing
     }
     if (run.records.length) changes.push(run.records.length);
     run.isChanged = true;
@@ -364,9 +347,18 @@ export function playground(root, payload, load, { linked = true, player = null, 
     html("summary", { textContent: "What one should see" }, answer);
     html("p", { textContent: see }, answer);
     tell();
-    drawn.set("show", below);
+    (display.lookBelow ?? ((name) => drawn.set("show", name)))(below);
     root.scrollIntoView(); // what it shows stands above what was pressed
     return again(false);
+  }
+  /** A person says of a word whether it is liked, punished or neither. */
+  function onWord(word, into) {
+    reward.move(into, [word]);
+  }
+  /** Do what a step of the guide asks for. */
+  function walk(act) {
+    const record = run.records.findLast(({ tokens, isDead }) => tokens && isDead.includes(1));
+    if (act === "dead group" && record) Object.assign(view, { step: record.step, n: record.isDead.indexOf(1), token: null }), pause();
   }
 
   // --- training
@@ -381,6 +373,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     Object.assign(run, { records: [], beside: [], before: null, besideBefore: null, isChanged: false });
     Object.assign(view, { step: null, token: null, others: [] });
     [changes, terms.hidden] = [[], true];
+    if (story) display.clear();
     delete board.dataset.stage;
     if (showRecorded()) return;
     say(status, "The model is loaded.");
@@ -391,6 +384,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
       const [answer] = await ask({ do: "start", settings: messageOf(payload, settings) });
       if (answer.is === "refused") throw new Error(answer.why);
       const looks = await ask({ do: "evaluate" });
+      await keepDiary(mine);
       if (mine !== turn) return;
       [run.before, run.besideBefore] = [looks[0].held_out, looks[1]?.held_out ?? null];
     } catch (error) {
@@ -399,9 +393,15 @@ export function playground(root, payload, load, { linked = true, player = null, 
       return;
     }
     draw();
-    say(status, `Before training, ${percent(run.before)} of the answers to new prompts are right.`);
+    say(status, story?.first ?? `Before training, ${percent(run.before)} of the answers to new prompts are right.`);
     if (isStill && !isAsked) return pause();
     await play();
+  }
+  /** At every tenth step, write down what the model now says of the same subject. */
+  async function keepDiary(mine) {
+    if (!story || run.records.length % story.every) return;
+    const written = await ask({ do: "write", prompt: story.subject });
+    if (mine === turn && written[0].is === "written") display.note(written);
   }
   /** Play the recorded run of an algorithm that cannot train here, in place of the boxes; return whether it is one. */
   function showRecorded() {
@@ -418,8 +418,9 @@ export function playground(root, payload, load, { linked = true, player = null, 
     return true;
   }
   async function opened() {
-    const { worker, open } = await load("programs"), script = new Blob([worker], { type: "text/javascript" });
-    const send = asking(new Worker(URL.createObjectURL(script)));
+    const { worker: text, open } = await load("programs"), script = new Blob([text], { type: "text/javascript" });
+    worker = new Worker(URL.createObjectURL(script));
+    const send = asking(worker);
     await send(open);
     return send;
   }
@@ -433,6 +434,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     const old = records.length - KEPT_WHOLE - 1;
     for (const list of [records, beside]) if (list[old]) list[old] = numbersOf(list[old]);
     run.ms = replies.find((one) => one.is === "step")?.ms.all ?? null;
+    await keepDiary(mine);
     if (mine !== turn) {
       if (records === run.records && !isPlaying) show(); // it was paused in that step
       return false;
@@ -447,16 +449,18 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (isPlaying || !ask) return;
     const mine = ++turn;
     [isPlaying, view.step, view.token, terms.hidden, toggle.textContent] = [true, null, null, true, "❚❚ Pause"];
-    while (mine === turn && run.records.length < payload.mostSteps) {
+    while (mine === turn && run.records.length < payload.mostSteps && !(story && run.records.length === story.restsAt && run.rested !== run.records)) {
       const from = performance.now(), isSlow = isFirst;
       isFirst = false;
       if (!(await advance(mine))) return;
       if (isSlow) await slowly(mine);
-      else if (pace !== "full" || from - view.at > TABLE_MS) show();
+      else if (from - view.at > (pace === "full" || story ? display.pause : 0)) show();
       else draw();
       await wait(Math.max(0, PACES[pace] - (performance.now() - from)));
     }
-    if (mine === turn) pause();
+    if (mine !== turn) return;
+    run.rested = run.records; // pressed again, it goes on
+    pause();
   }
   function pause() {
     turn += 1;
@@ -477,13 +481,13 @@ export function playground(root, payload, load, { linked = true, player = null, 
     view.n = mostTelling(run.records.at(-1));
     show();
     board.dataset.stage = "0";
-    const typed = [...boxes.sample.body.children].map((row) => [...row.children]);
+    const typed = display.typed();
     for (const one of typed.flat()) one.style.visibility = "hidden";
     for (let t = 0; t < largest(typed.map((row) => row.length)) && mine === turn; t++) {
       for (const row of typed) row[t]?.style.removeProperty("visibility");
-      await wait(TOKEN_MS);
+      await wait(story ? TOKEN_MS / 3 : TOKEN_MS);
     }
-    for (let stage = 1; stage < STAGES.length && mine === turn; stage++) {
+    for (let stage = 1; stage < display.stages && mine === turn; stage++) {
       board.dataset.stage = String(stage);
       await wait(STAGE_MS);
     }
@@ -511,7 +515,9 @@ export function playground(root, payload, load, { linked = true, player = null, 
     status.setAttribute("aria-live", isPlaying ? "off" : "polite"); // ten a second are too many to listen to
     if (last) say(status, sentence(run.records[place()]));
   }
-  function sentence({ step, accuracy }) {
+  function sentence({ step, accuracy, reward: paid, sentences, different }) {
+    const [first] = run.records;
+    if (story) return `Step ${step}: reward ${format(first.reward, ".2f")} → ${format(paid, ".2f")}. ${percent(sentences)} are still sentences; ${percent(different)} are different.`;
     const looked = run.records.slice(0, step).findLast((one) => one.held_out !== null)?.held_out ?? run.before;
     return `Step ${step}: ${percent(accuracy)} of its answers are right. Of those to prompts it never trains on: ${percent(looked)}, and ${percent(run.before)} at first.`;
   }
@@ -522,7 +528,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (!record.tokens) return say(which, " its tokens are gone ");
     view.at = performance.now();
     if ((isPlaying && !view.token) || view.n >= record.N) view.n = mostTelling(record);
-    showGroup(boxes, record, { n: view.n, chosen: view.token, settings, onToken: inspect });
+    display.show(record, { n: view.n, chosen: view.token, settings, onToken: inspect });
     say(which, ` prompt ${view.n + 1} of ${record.N} `);
     terms.hidden = view.token === null;
     if (view.token !== null) showToken(terms, record, view.token, view.others), terms.scrollIntoView({ block: "nearest" });
@@ -552,7 +558,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
   addEventListener("hashchange", () => {
     if (!linked || !root.isConnected) return;
     const now = settingsOf(payload, wished(controls, location.hash));
-    if (Object.keys(controls).some((name) => now[name] !== settings[name])) [settings] = [now], tell(), again();
+    if (Object.keys(controls).some((name) => String(now[name]) !== String(settings[name]))) [settings] = [now], tell(), again();
   });
   tell();
   toggle.textContent = "▶ Train";
@@ -562,11 +568,52 @@ export function playground(root, payload, load, { linked = true, player = null, 
   return {
     get step() { return run.records.length; },
     get reward() { return run.records.at(-1)?.reward ?? null; },
+    get sentences() { return run.records.at(-1)?.sentences ?? null; },
+    get different() { return run.records.at(-1)?.different ?? null; },
     get accuracy() { return run.records.findLast((one) => one.held_out !== null)?.held_out ?? run.before; },
     get msPerStep() { return run.ms; },
     get settings() { return { ...settings }; },
     get records() { return run.records.map(numbersOf); },
+    /** Train no more, and give the worker back. */
+    stop() {
+      turn += 1;
+      worker?.terminate();
+    },
   };
+}
+
+/** Which of several payloads, name → payload, an address asks for by its task; the first where it asks for none of them. */
+export function tabOf(tabs, hash) {
+  const task = addressText(new URLSearchParams(hash.replace(/^#/, "")), "task"), has = ([, { controls }]) => controls.task.options.some(({ value }) => value === task);
+  return (Object.entries(tabs).find(has) ?? Object.entries(tabs)[0])[0];
+}
+
+/** Put playgrounds into `root`, one at a time, behind tabs; tabs: title → payload. Returns {run: that of the tab in sight}. */
+export function tabbed(root, tabs, load, options) {
+  root.classList.add("play-tabbed");
+  const bar = html("div", { className: "play-tabs", role: "tablist" }, root), home = html("div", { role: "tabpanel" }, root), state = { run: null };
+  const buttons = Object.fromEntries(Object.keys(tabs).map((title) => [title, html("button", { type: "button", role: "tab", textContent: title, onclick: () => open(title, true) }, bar)]));
+  let current = null;
+  function open(title, isPressed = false) {
+    if (title === current) return;
+    current = title;
+    state.run?.stop();
+    if (isPressed) history.replaceState(history.state, "", `#task=${tabs[title].controls.task.value}`);
+    for (const [name, one] of Object.entries(buttons)) Object.assign(one, { tabIndex: name === title ? 0 : -1 }).setAttribute("aria-selected", String(name === title));
+    const place = html("div");
+    home.replaceChildren(place);
+    home.setAttribute("aria-label", title);
+    state.run = playground(place, tabs[title], load, options);
+  }
+  bar.onkeydown = ({ key }) => {
+    const titles = Object.keys(tabs), by = { ArrowRight: 1, ArrowLeft: -1 }[key];
+    if (!by) return;
+    open(titles[(titles.indexOf(current) + by + titles.length) % titles.length], true);
+    buttons[current].focus();
+  };
+  addEventListener("hashchange", () => open(tabOf(tabs, location.hash)));
+  open(tabOf(tabs, location.hash));
+  return state;
 }
 
 /** A playground in a notebook; its settings are no part of the address. */
@@ -576,6 +623,5 @@ export const playgroundIn = (place, { given: payload, parts }) => playground(pla
 export async function playgroundHere(inspect) {
   const partOf = (name) => unpack(document.querySelector(`[data-part="${name}"]`).textContent);
   const play = async (home, name) => inspect(home, await partOf(`recordings/${name}`));
-  const run = playground(document.getElementById("playground"), await partOf("given"), partOf, { player: play });
-  globalThis.rlviz = { run };
+  globalThis.rlviz = tabbed(document.getElementById("playground"), await partOf("tabs"), partOf, { player: play });
 }

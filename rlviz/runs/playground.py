@@ -26,15 +26,17 @@ from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
 from rlviz.pictures.parameters import LABELS
-from rlviz.runs import in_page, recordings
+from rlviz.runs import in_page, recordings, sentences
 from rlviz.runs.curves import BELOW
+from rlviz.runs.tries import SENTENCE_TRIES, TRIES
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
 from small_models.checks import checked, short_repr
 
-TITLE = "A language model learns from rewards, in your browser"
-FILES = ("packed", "run", "draw", "tasks", "playground")
+TITLE = "A language model learns what you reward"
+FILES = ("packed", "run", "draw", "tasks", "group", "sentences", "playground")
 POLICIES = {name: task for name, task in in_page.CHECKPOINTS.items() if task != "ramble"}  # whose answers fit a row
+STORY = "sentences"  # the task that is shown as a story
 RESPONSES = 128  # of a step, of which G answer one prompt
 WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0.6, 0.9)
 
@@ -66,7 +68,9 @@ SLIDERS = {  # the other numbers of an algorithm's pieces keep their values
     "eps_high": Stops(
         LABELS["eps_high"], (*WIDTHS, 2, 5), "how far a ratio may rise before the clip cuts it", True, AT_RATIO_1
     ),
-    "beta": Stops(LABELS["beta"], (0, 0.001, 0.01, 0.04, 0.1, 0.5, 1), "weight of the KL to the first model", True),
+    "beta": Stops(
+        LABELS["beta"], (0, 0.001, 0.01, 0.04, 0.1, 0.2, 0.5, 1), "weight of the KL to the first model", True
+    ),
     "group_size": Stops(
         LABELS["group_size"], (2, 4, 8, 16, 32), f"answers to each prompt; {RESPONSES} answers a step in all"
     ),
@@ -77,7 +81,7 @@ SLIDERS = {  # the other numbers of an algorithm's pieces keep their values
 }
 TASKS_IN_WORDS = (
     "chain: the last digit of a sum of five; chain-rare: the same, by a policy that hardly ever writes the sums on the way; "
-    "sort: five letters in order; trip: three digits with a given sum"
+    "sort: five letters in order; trip: three digits with a given sum; sentences: words that you reward"
 )
 MOST_STEPS = 1000
 RECORDED = {  # algorithm → its recorded run, and why the page does not train it
@@ -97,102 +101,13 @@ CALL = (
 )
 
 
-@dataclass(frozen=True)
-class Try:
-    """An experiment of a minute: what to set, what to ask oneself, and what one should see then."""
-
-    title: str
-    question: str
-    see: str
-    values: dict[str, Any]
-    below: str = "entropy"  # the curve below
-
-
-TRIES = (
-    Try(
-        "feel ε: .02 beside .2",
-        "Both runs use the same answers for eight updates; the blue one's clip stops a token ten times as early. Which "
-        "learns faster?",
-        "The one with ε = .2. Of new prompts it answers 70 % right after 5 steps and 73 % after 10, the one with .02 47 % "
-        "and 57 %: its clip cuts one token in six, the other's one in thirty. Move ε while they train.",
-        {"updates_per_rollout": 8, "beta": 0, "eps_low": 0.02, "eps_high": 0.02, "beside": GRPO.name},
-        below="clipped",
-    ),
-    Try(
-        "dead groups at G = 2",
-        "Two answers to each prompt: how often is there nothing to compare?",
-        "In about half of the groups both answers are equally right, so that no token is pushed; with eight answers "
-        "it is one group in forty at first. The model still learns, a little later, because there are four times as "
-        "many prompts.",
-        {"group_size": 2},
-    ),
-    Try(
-        "a learning rate that breaks it",
-        "Ten times the learning rate: ten times as fast?",
-        "For a few steps, yes. Then the answers lose their form, no answer is right, no group has anything to "
-        "compare, and the model does not come back: right answers fall to those of a guess, one in ten.",
-        {"lr": 0.003},
-    ),
-    Try(
-        "eight updates from the same answers",
-        "Sampling is expensive. What is it worth to use the same answers eight times?",
-        "After 5 steps it is where one update is after 10, and it passes 80 % after 20 to 30 steps rather than 35 to "
-        "40. From the second update on the ratio has left 1 and the clip cuts some tokens, 2 or 3 in 100; look at them "
-        "in box 3. Sixteen updates are worse than eight: about 80 % after 60 steps, rather than 87 %.",
-        {"updates_per_rollout": 8},
-    ),
-    Try(
-        "raise the upper limit",
-        "DAPO raises ε high so that rare tokens may grow. Does the entropy fall more slowly? After 40 steps put ε "
-        "high back to .2 and press ⟲ Again: the first run stays as a grey line.",
-        "No: after 60 steps both have about .07 nats left, in each of three seeds, and the right answers do not "
-        "differ by more than the seeds do. On a task this small the clip cuts few tokens above, so its upper limit "
-        "matters little.",
-        {"updates_per_rollout": 8, "beta": 0, "eps_high": 0.6},
-    ),
-    Try(
-        "a rare good path: GRPO and DCPO",
-        "This policy hardly ever writes the running sums that lead to the right answer. Which of the two finds them?",
-        "Both do, and within 100 steps both are right nine times in ten or more. At step 20 DCPO is ahead, in each of "
-        "three seeds, and from step 40 on they are level. Neither clip cuts even one token in 100.",
-        {"task": "chain-rare", "algorithm": "DCPO", "beside": "GRPO", "updates_per_rollout": 4},
-    ),
-    Try(
-        "GSPO with GRPO's width",
-        "GSPO's limits are hundreds of times narrower than GRPO's. What if they were as wide?",
-        "With its own width two thirds of the tokens are cut at first, and it learns all the same; with .2 one in a "
-        "hundred is, and the "
-        "right answers are no fewer. One ratio for a whole response is near 1, so .2 is for it as if there were no "
-        "clip.",
-        {"algorithm": "GSPO", "eps_low": 0.2, "eps_high": 0.2, "updates_per_rollout": 4},
-    ),
-    Try(
-        "a short leash",
-        "β = .5: each step away from the first model costs. What is left of the learning?",
-        "Two thirds of the answers are right after 60 steps, rather than 85 %; the KL stays at .06 and the entropy "
-        "at .3 nats, twice as high. The leash keeps the model what it was, in what is good and in what is bad.",
-        {"beta": 0.5},
-    ),
-    Try(
-        "a reward with a mistake",
-        "Someone wrote the check wrongly: an answer whose digit after # is 7 is paid, whatever the sum. What will "
-        "the model do?",
-        "It learns to add at first. After 40 to 60 steps it finds that #7 always pays: the reward goes to almost 1, "
-        "and of new prompts one answer in ten is right, as many as have 7 for their sum. The curve of the reward "
-        "alone would look like success.",
-        {"reward": "mistake"},
-        below="reward",
-    ),
-)
-
-
 def controls(
     *yours: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return the controls in the order in which they stand: what each can be, what it is at first, and what it is called.
 
     yours: algorithms that join the choice, the first of them chosen. recorded: algorithm of RECORDED → links to go on from its
-    recorded run; it can then be chosen.
+    recorded run; it can then be chosen. Of the task of sentences the reward has controls of its own, and no KL holds at first.
     """
     algorithms: list[dict[str, Any]] = []
     for section, members in {"Yours": yours, "The family": ALGORITHMS, "Relatives": RELATIVES}.items():
@@ -215,10 +130,18 @@ def controls(
         "group_size": 8,
         **{name: declared[name].default for name in ("lr", "updates_per_rollout")},
     }
-    tasks = [{"value": name, "text": name} for name in POLICIES]
+    is_story = task == STORY
+    tasks = [{"value": name, "text": name} for name in POLICIES if (name == STORY) == is_story]
     rewards = [{"value": "rule", "text": "right"}, {"value": "mistake", "text": "right, or ends in 7"}]
     paid = "what is paid: the right answers, or by a check with a mistake"
+    mistake = {"reward": {"label": "reward", "options": rewards, "value": "rule", "about": paid}}
+    sliders = {
+        name: {**slider.as_json(), "low": slider.stops[0], "high": slider.stops[-1], "value": first[name]}
+        for name, slider in SLIDERS.items()
+    }
+    leash = {"beta": {**sliders["beta"], "label": "KL β", "value": 0}} if is_story else {}
     return {
+        **leash,
         "task": {"label": "task", "options": tasks, "value": task, "about": TASKS_IN_WORDS},
         "algorithm": {
             "label": "algorithm",
@@ -227,11 +150,8 @@ def controls(
             "about": "how rewards become pushes; each brings its own numbers",
         },
         "beside": {"label": "beside", "options": others, "value": "", "about": "a second run on the same seed"},
-        **{
-            name: {**slider.as_json(), "low": slider.stops[0], "high": slider.stops[-1], "value": first[name]}
-            for name, slider in SLIDERS.items()
-        },
-        "reward": {"label": "reward", "options": rewards, "value": "rule", "about": paid},
+        **{name: slider for name, slider in sliders.items() if name not in leash},
+        **(sentences.reward_controls() if is_story else mistake),
         "seed": {"label": "seed", "low": 0, "high": 9999, "value": 0},
     }
 
@@ -244,45 +164,47 @@ def _page_lacks(algorithm: Algorithm) -> str:
     return next(words for kind, words in kinds.items() if isinstance(algorithm, kind))
 
 
-def curves() -> Picture:
-    """Return the curves of the fourth box: right answers above, and below what else one may ask about a run."""
-    x = Axis("step", 0, "steps", whole=True)
+OTHER_CURVES: dict[
+    str, tuple[str, str, tuple[float | str, float | str]]
+] = {  # a choice below → its words, the title of its graph, and its limits
+    "entropy": ("entropy", "entropy: how open the next token still is, nats", ("least_entropy", "most_entropy")),
+    "kl": ("KL", "KL to the model it began as, nats a token", ("least_kl", "most_kl")),
+    "clipped": ("clip", "share of tokens that the clip cuts during the updates", ("least_clipped", "most_clipped")),
+    "dead": ("dead groups", "share of dead groups", (-BELOW, 1)),
+    "grad_norm": ("gradient", "norm of the gradient", ("least_grad_norm", "most_grad_norm")),
+    "reward": ("reward", "mean reward", (-BELOW, 1)),
+}
+
+
+def accuracy_panel() -> Panel:
+    """Return the graph of right answers."""
     lines = (
         Line("ghost_step", "ghost_accuracy", colour="grey", width=1.2, when="hasGhost", dash="2 2"),
         Line("ghost_lookStep", "ghost_look", colour="grey", when="hasGhost", label="before", direct=True),
         Line("beside_step", "beside_accuracy", colour="vermilion", width=1.2, when="hasBeside", dash="2 2"),
-        Line("step", "accuracy", colour="blue", width=1.2, dash="2 2"),
         Line("beside_lookStep", "beside_look", colour="vermilion", when="hasBeside", label="{besideName}", direct=True),
+        Line("step", "accuracy", colour="blue", width=1.2, dash="2 2"),
         Line("lookStep", "look", colour="blue", label="{algorithmName}", direct=True),
         Rule("changed", colour="ink", when="hasChanged", label="changed", direct=True),
         Rule("now", colour="ink", when="isBack", dash=""),
     )
-    above = Panel(
-        "accuracy: new prompts; dashed: those sampled",
-        Axis("", 0, "steps", whole=True),
-        Axis("", -BELOW, 1),
-        lines,
-        tall=0.6,
-    )
-    others = {
-        "entropy": ("entropy: how open the next token still is, nats", Axis("", "least_entropy", "most_entropy")),
-        "kl": ("KL to the model it began as, nats a token", Axis("", "least_kl", "most_kl")),
-        "clipped": ("share of tokens that the clip cuts during the updates", Axis("", "least_clipped", "most_clipped")),
-        "dead": ("share of dead groups", Axis("", -BELOW, 1)),
-        "grad_norm": ("norm of the gradient", Axis("", "least_grad_norm", "most_grad_norm")),
-        "reward": ("mean reward", Axis("", -BELOW, 1)),
-    }
+    title = "accuracy: new prompts; dashed: those sampled"
+    return Panel(title, Axis("", 0, "steps", whole=True), Axis("", -BELOW, 1), lines, tall=0.6)
+
+
+def curves(above: Panel, show: Choice) -> Picture:
+    """Return the curves of a run: one graph above, and below what else one may ask, a choice of OTHER_CURVES."""
     panels = [above]
-    for name, (title, y) in others.items():
+    for name in [name for name in show.options if name]:
+        _, title, limits = OTHER_CURVES[name]
         marks = (
             Line("ghost_step", f"ghost_{name}", colour="grey", width=1.5, when="hasGhost"),
             Line("beside_step", f"beside_{name}", colour="vermilion", when="hasBeside"),
             Line("step", name, colour="blue"),
             Rule("changed", colour="ink", when="hasChanged"),
         )
-        panels.append(Panel(title, x, y, marks, when=f"show={name}", tall=0.42))
-    words = {"kl": "KL", "clipped": "clip", "dead": "dead groups", "grad_norm": "gradient"}
-    show = Choice({name: words.get(name, name) for name in others}, "entropy", "below")
+        x = Axis("step", 0, "steps", whole=True)
+        panels.append(Panel(title, x, Axis("", *limits), marks, when=f"show={name}", tall=0.42))
     return Picture("", "", tuple(panels), {"show": show}, (), alt="The curves of the run, by step.", columns=1)
 
 
@@ -290,18 +212,35 @@ def page_payload(
     *yours: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
 ) -> dict[str, Any]:
     """Return what playground.js shows, as JSON has it; yours, recorded: see `controls`."""
-    groups = [*yours, *in_page.OFFERED.values()]
+    groups, is_story = [*yours, *in_page.OFFERED.values()], task == STORY
+    usual = {algorithm.name: numbers(algorithm) for algorithm in reversed(groups)}
+    words = {name: text for name, (text, *_) in OTHER_CURVES.items()}
+    if is_story:
+        show = Choice(
+            {"": "more …", **{name: words[name] for name in ("entropy", "kl", "clipped", "dead")}}, "", "below"
+        )
+        picture = curves(sentences.language_panel(), show)
+        first = {name: {**values, **({"beta": 0} if "beta" in values else {})} for name, values in usual.items()}
+        more = {"story": sentences.story_payload(), "usualNumbers": usual}
+    else:
+        picture, first, more = curves(accuracy_panel(), Choice(words, "entropy", "below")), usual, {}
     return {
         "controls": controls(*yours, task=task, recorded=recorded),
-        "numbers": {algorithm.name: numbers(algorithm) for algorithm in reversed(groups)},
+        "numbers": first,
         "others": [algorithm.name for algorithm in groups if algorithm in ALGORITHMS],
-        "tries": [vars(experiment) for experiment in TRIES],
-        "curves": {"name": "curves", "picture": to_json(curves()), "values": {}, "data": {}},
+        "tries": [vars(experiment) for experiment in (SENTENCE_TRIES if is_story else TRIES)],
+        "curves": {"name": "curves", "picture": to_json(picture), "values": {}, "data": {}},
         "mostSteps": MOST_STEPS,
         "below": BELOW,
         "responses": RESPONSES,
-        "call": list(CALL),
+        "call": list(sentences.CALL if is_story else CALL),
+        **more,
     }
+
+
+def tabs(recorded: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+    """Return the playgrounds that stand behind one another, title → payload; recorded: see `controls`."""
+    return {"sentences": page_payload(task=STORY), "learns to add": page_payload(recorded=recorded)}
 
 
 def training_parts(*yours: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
@@ -318,7 +257,7 @@ def training_parts(*yours: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
 def standalone_page() -> str:
     """Return the playground as one page that needs no other file, and asks no host for anything."""
     root = element("div", element("noscript", element("p", "The model trains where JavaScript runs.")), id="playground")
-    parts = {"given": page_payload(recorded={name: {} for name in RECORDED}), **training_parts()}
+    parts = {"tabs": tabs({name: {} for name in RECORDED}), **training_parts()}
     data = {name: pack(part) for name, part in parts.items()}
     data |= {f"recordings/{name}": recordings.packed(name) for name, _ in RECORDED.values()}
     packed = (element("script", Markup(text), type=DATA, data_part=name) for name, text in data.items())
@@ -350,7 +289,7 @@ class NotebookPlayground:
 def train_in_page(algorithm: GroupPolicyGradient = GRPO, task: str = "chain") -> NotebookPlayground:
     """Return the playground for a notebook: a small transformer trains in the page, by this algorithm's own loss.
 
-    algorithm: one of the library's, or one of your own, which is traced here. task: chain, chain-rare, sort or trip.
+    algorithm: one of the library's, or one of your own, which is traced here. task: chain, chain-rare, sort, trip or sentences.
     Raises ValueError for another task, for a name that another algorithm has, and for what a page cannot follow, with the line
     that reads a number; `training_panel` trains that by the kernel.
     """

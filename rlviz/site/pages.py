@@ -84,7 +84,7 @@ def front() -> Iterator[File]:
         TITLE,
         element("p", QUESTION, element("a", "Find the symptom", href="course/symptoms.html"), ".", class_="asked"),
         element("h1", TITLE),
-        joined(data(pack(playground.page_payload(recorded=LINKS)), data_playground="training/"), without),
+        joined(data(pack(playground.tabs(LINKS)), data_tabs="training/"), without),
         element("section", element("h2", "Go on"), element("p", SENTENCE), element("ul", *links, class_="ways")),
         trains=True,
     )

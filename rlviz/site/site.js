@@ -3,7 +3,7 @@
 import { mount } from "./draw.js";
 import { frozenInspector } from "./inspector.js";
 import { unpack } from "./packed.js";
-import { playground } from "./playground.js";
+import { playground, tabbed } from "./playground.js";
 import { searchBox } from "./search.js";
 
 const SCREEN = matchMedia("(min-width: 900px) and (min-height: 560px)"); // where a slide is one screen, as in site.css
@@ -66,14 +66,13 @@ function lecture(slides) {
   for (const button of document.querySelectorAll("[data-turn]")) button.onclick = () => turn(+button.dataset.turn);
 }
 
-for (const place of document.querySelectorAll("[data-playground]")) {
-  const folder = place.dataset.playground;
+for (const place of document.querySelectorAll("[data-playground], [data-tabs]")) {
+  const { playground: single, tabs, waits = "" } = place.dataset, load = (part) => loaded(`${single ?? tabs}${part}.js`, `training/${part}`);
   unpack(place.querySelector("script").textContent).then((payload) => {
     place.replaceChildren();
-    const play = async (home, name) => frozenInspector(home, await loaded(`recordings/${name}.js`, `recordings/${name}`));
-    const { waits = "" } = place.dataset;
-    const run = playground(place, payload, (part) => loaded(`${folder}${part}.js`, `training/${part}`), { player: play, linked: !waits, waits });
-    globalThis.rlviz = { run };
+    const player = async (home, name) => frozenInspector(home, await loaded(`recordings/${name}.js`, `recordings/${name}`));
+    const options = { player, linked: !waits, waits };
+    globalThis.rlviz = tabs ? tabbed(place, payload, load, options) : { run: playground(place, payload, load, options) };
   });
 }
 for (const place of document.querySelectorAll("[data-picture]")) {

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SECONDS = 90  # how long what is waited for may take on a slow machine: five steps, say
-QUICK = "#play.updates_per_rollout=8&play.beta=0"  # learns in a few steps, of a second each
-FAST = "#play.updates_per_rollout=2&play.beta=0"  # for what does not depend on how much is learnt
+QUICK = "#task=chain&play.updates_per_rollout=8&play.beta=0"  # learns in a few steps, of a second each
+FAST = "#task=chain&play.updates_per_rollout=2&play.beta=0"  # for what does not depend on how much is learnt
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
 
 
 def test_a_visitor_s_first_step_is_told_slowly_from_left_to_right(visit: Callable[..., Page]) -> None:
-    page = visit()
+    page = visit("#task=chain")
     stages = []
     end = time.monotonic() + SECONDS
     while page.evaluate("rlviz.run.step") < 2 and time.monotonic() < end:
@@ -97,7 +97,7 @@ def test_a_visitor_s_first_step_is_told_slowly_from_left_to_right(visit: Callabl
 
 
 def test_what_cannot_train_here_shows_a_recorded_run_until_another_is_chosen(visit: Callable[..., Page]) -> None:
-    page = visit("#play.algorithm=DPO")
+    page = visit("#task=chain&play.algorithm=DPO")
     page.get_by_text("DPO needs pairs, made before training").wait_for()
     page.get_by_text("Step 1 of 120. DPO:").wait_for()
     assert page.locator(".play-boxes").is_hidden()
@@ -127,7 +127,7 @@ def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Ca
     until(page, "rlviz.run.settings.algorithm === 'DCPO' && rlviz.run.step >= 1")
     assert page.get_by_label("β").is_hidden()  # DCPO has no KL term
     assert page.evaluate("rlviz.run.settings.eps_low") == 0.16
-    page.evaluate("location.hash = '#play.algorithm=GSPO'")
+    page.evaluate("location.hash = '#task=chain&play.algorithm=GSPO'")
     until(page, "rlviz.run.settings.algorithm === 'GSPO' && rlviz.run.step >= 1")
 
 
@@ -148,7 +148,7 @@ def test_a_token_tells_its_terms_and_what_others_would_have_pushed(visit: Callab
 
 
 def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> None:
-    page = visit("#play.updates_per_rollout=4&play.group_size=2&play.beta=0.5")
+    page = visit("#task=chain&play.updates_per_rollout=4&play.group_size=2&play.beta=0.5")
     until(page, "rlviz.run.step >= 2")
     page.get_by_role("button", name="Pause").click()
     page.wait_for_timeout(300)
@@ -179,7 +179,7 @@ def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> 
 
 
 def test_with_one_update_the_limits_rest_and_say_why(visit: Callable[..., Page]) -> None:
-    page = visit()
+    page = visit("#task=chain")
     limits = [page.get_by_label(f"ε {side}") for side in ("low", "high")]
     notes = page.get_by_text("acts from the 2nd update on")
     assert all(one.is_disabled() for one in limits) and notes.count() == 2
@@ -196,7 +196,7 @@ IN_SIGHT = """one => { const { top, bottom, left, right } = one.getBoundingClien
 def test_an_experiment_and_a_token_answer_in_sight(browser: Browser, file: Path, width: int, height: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": height})
     page = context.new_page()
-    page.goto(file.as_uri())
+    page.goto(f"{file.as_uri()}#task=chain")
     until(page, "globalThis.rlviz?.run.step >= 1")
     page.get_by_role("link", name="a reward with a mistake").click()
     until(page, "rlviz.run.settings.reward === 'mistake'")
@@ -218,7 +218,7 @@ def test_an_experiment_and_a_token_answer_in_sight(browser: Browser, file: Path,
 
 
 def test_a_run_that_diverges_says_so_and_can_begin_again(visit: Callable[..., Page]) -> None:
-    page = visit("#play.lr=1000&play.updates_per_rollout=16")
+    page = visit("#task=chain&play.lr=1000&play.updates_per_rollout=16")
     until(page, "document.querySelector('.play-said').textContent.includes('diverged') || rlviz.run.step > 25")
     page.get_by_label("learning rate").fill("3")
     page.get_by_role("button", name="⟲ Again").click()
@@ -228,7 +228,7 @@ def test_a_run_that_diverges_says_so_and_can_begin_again(visit: Callable[..., Pa
 def test_who_wants_no_motion_presses_train(chromium: str, browser: Browser, file: Path) -> None:
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
-    page.goto(file.as_uri())
+    page.goto(f"{file.as_uri()}#task=chain")
     until(page, "globalThis.rlviz?.run.accuracy > 0")
     page.wait_for_timeout(700)
     assert page.evaluate("rlviz.run.step") == 0

@@ -78,10 +78,12 @@ def test_on_the_front_page_a_model_trains_whose_weights_come_when_they_are_neede
     page = visit("index.html#play.seed=1")
     page.wait_for_function("() => globalThis.rlviz?.run?.step >= 2", timeout=90_000)
     loaded = "() => [...document.scripts].map((one) => one.src.split('/').at(-1)).filter((name) => name && name !== 'rlviz.js')"
-    assert page.evaluate(loaded) == ["programs.js", "chain.js"]
+    assert page.evaluate(loaded) == ["programs.js", "sentences.js"]
+    page.get_by_role("tab", name="learns to add").click()
+    page.wait_for_function("() => rlviz.run.settings.task === 'chain' && rlviz.run.step >= 1", timeout=90_000)
     page.get_by_label("task", exact=True).select_option("sort")
     page.wait_for_function("() => rlviz.run.settings.task === 'sort' && rlviz.run.step >= 1", timeout=90_000)
-    assert page.evaluate(loaded) == ["programs.js", "chain.js", "sort.js"]
+    assert page.evaluate(loaded) == ["programs.js", "sentences.js", "chain.js", "sort.js"]
 
 
 def test_a_recorded_run_is_played_and_its_address_leads_back(visit: Callable[..., Page]) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from html import escape
+from urllib.parse import urlencode
 
 import pytest
 import torch
@@ -17,26 +18,39 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.runs import in_page
-from rlviz.runs.playground import POLICIES, RECORDED, SLIDERS, TRIES, controls, page_payload, standalone_page
+from rlviz.runs.playground import (
+    FILES,
+    POLICIES,
+    RECORDED,
+    SLIDERS,
+    STORY,
+    controls,
+    page_payload,
+    standalone_page,
+    tabs,
+)
 from rlviz.runs.recordings import RECORDINGS
+from rlviz.runs.tries import SENTENCE_TRIES, TRIES
 from rlviz.types import Batch
-from small_models.tasks import TASKS
+from small_models.tasks import TASKS, WordReward
+from small_models.tasks.sentences import HAPPY
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is missing: no page can be asked")
 GROUPS = [one for one in (*ALGORITHMS, *RELATIVES) if isinstance(one, GroupPolicyGradient)]
 GROUPS = [one for one in GROUPS if not one.can.from_teacher]  # which learn from a teacher, which the page has not
 FIRST = {name: control["value"] for name, control in controls().items()}
+STORY_FIRST = {name: control["value"] for name, control in controls(task=STORY).items()}
 
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
     """A function: calls (name, arguments…) of playground.js → what they return."""
     folder = tmp_path_factory.mktemp("playground")
-    (folder / "playground.mjs").write_text(module("packed", "run", "draw", "tasks", "playground"), encoding="utf-8")
+    (folder / "playground.mjs").write_text(module(*FILES, offers="export { groupOf, rowsShown };"), encoding="utf-8")
     runner = __file__.replace("test_playground.py", "playground.mjs")
 
-    def run(*calls):
-        message = {"script": str(folder / "playground.mjs"), "given": page_payload(), "calls": calls}
+    def run(*calls, task="chain"):
+        message = {"script": str(folder / "playground.mjs"), "given": page_payload(task=task), "calls": calls}
         (folder / "calls.json").write_text(json.dumps(message), encoding="utf-8")
         done = subprocess.run(
             ["node", runner, folder / "calls.json"], capture_output=True, text=True, check=False, encoding="utf-8"
@@ -176,9 +190,79 @@ def test_tries_set_controls_that_there_are(ask):
     assert ask(*(["wished", controls(), address] for address in addresses)) == [one.values for one in TRIES]
 
 
+def as_text(value):
+    """Return a setting as an address has it."""
+    return " ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
+
+
+def test_tries_of_sentences_set_controls_that_there_are(ask):
+    addresses = [urlencode({f"play.{name}": as_text(v) for name, v in one.values.items()}) for one in SENTENCE_TRIES]
+    values = ask(*(["wished", controls(task=STORY), address] for address in addresses), task=STORY)
+    assert values == [one.values for one in SENTENCE_TRIES]
+
+
+REWARDS = {  # an address → what it sets of the reward
+    "#play.liked=dog+cat&play.punished=cat+sad&play.short=true": {
+        "liked": ["dog", "cat"],
+        "punished": ["sad"],
+        "short": True,
+    },
+    "#play.liked=&play.only_sentences=TRUE&play.enough=99": {"liked": [], "enough": 3},
+    "#play.punished=happy,sad": {"punished": ["sad"]},  # happy is liked
+    "#play.liked=%3Cscript%3E+constructor+__proto__": {"liked": []},
+    f"#play.liked={'dog+' * 400}x{'y' * 9000}": {"liked": ["dog"]},
+    "#task=sentences&play.short=1": {"task": "sentences"},
+}
+
+
+def test_an_address_carries_words_that_the_task_has_each_once(ask):
+    values = ask(*(["wished", controls(task=STORY), address] for address in REWARDS), task=STORY)
+    same = lambda values: {name: set(value) if isinstance(value, list) else value for name, value in values.items()}  # noqa: E731
+    assert [same(one) for one in values] == [same(one) for one in REWARDS.values()]
+    assert all(len(set(one.get("liked", []))) == len(one.get("liked", [])) for one in values)
+
+
+def test_without_a_wish_happy_words_are_paid_and_no_kl_holds(ask):
+    settings, message = ask(
+        ["settingsOf", "GIVEN", {}], ["messageOf", "GIVEN", {**STORY_FIRST, "liked": ["dog"]}], task=STORY
+    )
+    assert (settings["beta"], settings["task"], settings["liked"]) == (0, STORY, [*HAPPY])
+    assert message["words"] == {"liked": ["dog"], "punished": [], "enough": 3, "only_sentences": False, "short": False}
+    assert message["checkpoint"] == STORY and message["parameters"] == {
+        "GRPO": {"eps_low": 0.2, "eps_high": 0.2, "beta": 0}
+    }
+
+
+def test_the_lines_in_python_train_on_the_same_sentences(ask):
+    chosen = {
+        **STORY_FIRST,
+        **numbers(GRPO),
+        "beta": 0.5,
+        "liked": ["dog"],
+        "punished": ["cat"],
+        "enough": 1,
+        "short": True,
+    }
+    lines, plain = ask(["linesOf", "GIVEN", chosen], ["linesOf", "GIVEN", {**STORY_FIRST, **numbers(GRPO)}], task=STORY)
+    assert "GRPO.with_parameters(beta=0.5), settings" in lines
+    assert "Sentences(WordReward()), GRPO, settings" in plain
+    names = {}
+    exec(lines.partition("for record")[0], names)  # the page's own text
+    call = lines.partition("for record in ")[2].partition(":\n")[0].replace("train(", "list_of(")
+    _, task, algorithm, _ = eval(call, names | {"list_of": lambda *parts: parts})
+    assert task.words == WordReward(["dog"], ["cat"], enough=1, short=True)
+    assert algorithm == GRPO.with_parameters(beta=0.5)
+
+
+def test_an_address_chooses_the_tab_whose_task_it_names(ask):
+    addresses = ["", "#task=chain", "#play.task=trip", "#task=sentences", "#task=nothing", "#play.task=__proto__"]
+    names = ask(*(["tabOf", tabs({}), address] for address in addresses))
+    assert names == ["sentences", "learns to add", "learns to add", "sentences", "sentences", "sentences"]
+
+
 def test_the_right_answer_that_is_shown_is_the_task_s(ask):
     tasks = {task.name: task for task in TASKS}
-    page = {name: tasks[name].held_out_prompts[:20] for name in {*POLICIES.values()}}
+    page = {name: tasks[name].held_out_prompts[:20] for name in {*POLICIES.values()} - {STORY}}
     answers = ask(*(["askedBy", name, prompt] for name, prompts in page.items() for prompt in prompts))
     golds = [tasks[name].gold(prompt) for name, prompts in page.items() for prompt in prompts]
     assert all(re.search(rf"(#|such as |order: ){gold}[,.]", words) for words, gold in zip(answers, golds, strict=True))

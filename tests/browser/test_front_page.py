@@ -1,0 +1,188 @@
+"""The front page in Chromium: it writes sentences, what is rewarded can be set, and what becomes of the language is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rlviz.runs.playground import standalone_page
+from rlviz.runs.sentences import GUIDE, RESTS_AT, SUBJECT
+from small_models.tasks.sentences import ANIMALS, HAPPY, WORDS
+from tests.browser.test_playground_page import IN_SIGHT, SECONDS, until
+
+if TYPE_CHECKING:
+    from conftest import Notebook
+    from playwright.sync_api import Browser, Page
+
+FAST = "#play.enough=1&play.seed=3"  # no slow first step
+WORD = ".story-words button:not([hidden])"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("front") / "page.html"
+    path.write_text(standalone_page(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def visit(open_page: Callable[[str], Notebook], file: Path) -> Iterator[Callable[..., Page]]:
+    """Return what opens the page with an address; at the end none may have complained, or asked another host."""
+    opened: list[Notebook] = []
+
+    def go(address: str = "") -> Page:
+        opened.append(open_page(f"{file.as_uri()}{address}"))
+        until(opened[-1].page, "globalThis.rlviz?.run.step >= 1")
+        return opened[-1].page
+
+    yield go
+    for tab in opened:
+        assert not tab.errors
+        assert not [url for url in tab.outside if not url.startswith("file:")]
+        tab.page.close()
+
+
+PLACES = """() => ["section.story-group", ".story-diary", ".play-buttons", ".story-chips", ".play-controls"].map((name) => {
+  const { x, y, width, height } = document.querySelector(name).getBoundingClientRect();
+  return [x, y, width, height].map(Math.round).join(" "); }).join()"""
+
+
+def test_untouched_it_unlearns_english_for_happy_words_and_rests(visit: Callable[..., Page]) -> None:
+    page = visit()
+    assert page.evaluate("rlviz.run.settings.task") == "sentences"
+    assert not page.evaluate("document.querySelector('.play-tries details[open]')")
+    places = page.evaluate(PLACES)
+    until(
+        page,
+        f"rlviz.run.step === {RESTS_AT} && document.querySelector('.play-buttons button').textContent.includes('Train')",
+    )
+    assert page.evaluate(PLACES) == places, "nothing jumps while it trains"
+    names = ["reward", "sentences", "different", "accuracy", "records"]
+    run = {name: page.evaluate(f"rlviz.run.{name}") for name in names}
+    assert run["reward"] > 0.9 and run["sentences"] < 0.2 and run["accuracy"] is None
+    assert run["records"][0]["sentences"] > 0.95 and run["records"][0]["reward"] < 0.2
+    assert run["different"] == run["records"][-1]["different"]
+    lines = page.locator(".story-lines li").all_inner_texts()
+    assert [int(line.split()[0]) for line in lines] == list(range(0, RESTS_AT + 1, 10))
+    assert all(SUBJECT in line for line in lines) and lines[0] != lines[-1]
+    assert page.locator(".story-lines li .is-broken").count() >= 1
+    assert sum(word in lines[-1].split() for word in HAPPY) >= 2
+    text = page.locator(".play-said").inner_text()
+    assert text.startswith(f"Step {RESTS_AT}: reward 0.0") and "are still sentences" in text
+    page.get_by_role("button", name="▶ Train").click()
+    until(page, f"rlviz.run.step > {RESTS_AT}")
+
+
+def test_a_word_is_pressed_to_be_rewarded_and_the_address_carries_it(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
+    until(page, "rlviz.run.step >= 2")
+    place = page.locator(WORD).nth(0)
+    place.click()
+    menu = page.locator(".story-menu")
+    word = menu.locator("p").inner_text().partition(":")[0]
+    assert word in WORDS
+    menu.get_by_role("button", name="− punish it").click()
+    until(page, f"rlviz.run.settings.punished.includes('{word}') && rlviz.run.step >= 1 && rlviz.run.step < 20")
+    assert f"play.punished={word}" in page.url
+    chip = page.locator(".story-chip.is-punished")
+    assert chip.inner_text() == f"− {word}"
+    chip.click()
+    until(page, "rlviz.run.settings.punished.length === 0")
+    page.get_by_label("+ word").select_option(label="animals")
+    until(
+        page,
+        f"rlviz.run.settings.liked.includes('{ANIMALS[0]}') && rlviz.run.settings.liked.length === {len(HAPPY + ANIMALS)}",
+    )
+    page.get_by_label("only if a sentence").click()
+    until(page, "rlviz.run.settings.only_sentences && rlviz.run.step >= 1")
+    again = visit(f"#{page.url.partition('#')[2]}")
+    carried, settings = again.evaluate("rlviz.run.settings"), page.evaluate("rlviz.run.settings")
+    assert {**carried, "liked": sorted(carried["liked"])} == {**settings, "liked": sorted(settings["liked"])}
+
+
+def test_all_of_it_can_be_done_by_the_keyboard(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
+    page.get_by_role("button", name="Pause").press("Enter")
+    page.locator(f"{WORD}[tabindex='0']").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    focused = "document.activeElement.textContent"
+    word = page.evaluate(focused)
+    page.keyboard.press("Enter")
+    assert page.evaluate(focused) in ("+ reward it", "why this push?")
+    page.keyboard.press("Escape")
+    assert page.evaluate(focused) == word and page.locator(".story-menu").is_hidden()
+    page.get_by_label("KL β").focus()
+    page.keyboard.press("End")
+    until(page, "rlviz.run.settings.beta === 1")
+    page.get_by_role("tab", name="sentences").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, "rlviz.run.settings.task === 'chain' && rlviz.run.step >= 1")
+    page.keyboard.press("ArrowLeft")
+    until(page, "rlviz.run.settings.task === 'sentences' && rlviz.run.step >= 1")
+
+
+def test_why_a_word_is_pushed_is_told_with_its_numbers(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
+    until(page, "rlviz.run.step >= 2")
+    page.get_by_role("button", name="Pause").click()
+    page.locator(WORD).nth(1).click()
+    page.get_by_role("button", name="why this push?").click()
+    terms = page.locator(".play-terms")
+    terms.get_by_text("DCPO", exact=False).wait_for(timeout=SECONDS * 1000)
+    assert "was sampled with probability" in terms.inner_text() and "Push on its log-probability" in terms.inner_text()
+
+
+HOSTILE = [
+    "#play.liked=" + "+".join(["dog", "<script>alert(1)</script>", "__proto__"] * 150),
+    f"#play.liked=&play.punished={'+'.join(WORDS)}",
+    f"#play.liked={'+'.join(WORDS)}&play.enough=1",
+    "#play.liked=&play.punished=",
+    "#task=%3Cimg%20src=x%20onerror=alert(1)%3E&play.liked=happy",
+]
+
+
+@pytest.mark.parametrize("address", HOSTILE, ids=["400 chips", "all punished", "always 1", "always 0", "a script"])
+def test_whatever_an_address_says_it_trains_and_evaluates_nothing(address: str, visit: Callable[..., Page]) -> None:
+    page = visit(address)
+    until(page, "rlviz.run.step >= 3")
+    settings = page.evaluate("rlviz.run.settings")
+    assert settings["task"] == "sentences" and {*settings["liked"], *settings["punished"]} <= {*WORDS}
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_the_walk_leads_to_what_it_speaks_of(browser: Browser, file: Path, width: int, height: int) -> None:
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, has_touch=width < 500, reduced_motion="no-preference"
+    )
+    page = context.new_page()
+    page.goto(f"{file.as_uri()}{FAST}")
+    until(page, "globalThis.rlviz?.run.step >= 2")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for step in GUIDE[1:]:
+        page.get_by_role("button", name="Next ›").click()
+        page.wait_for_timeout(900)
+        assert step["title"] in page.locator(".story-guide").inner_text()
+        assert page.locator(".story-guide p").evaluate(IN_SIGHT)
+        top = page.locator(".is-spoken-of").evaluate("(one) => one.getBoundingClientRect().top")
+        assert 0 <= top < height
+    page.get_by_role("button", name="Close the walk").click()
+    assert page.locator(".is-spoken-of").count() == 0 and page.locator(".story-guide").is_hidden()
+    context.close()
+
+
+def test_an_experiment_asks_before_it_answers_and_the_kl_is_moved_while_it_trains(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
+    link = page.get_by_role("link", name="the same with KL .2")
+    link.click()
+    until(page, "rlviz.run.settings.beta === 0.2 && rlviz.run.step >= 2")
+    section = page.locator(".play-asked")
+    assert section.locator("details").get_attribute("open") is None
+    assert page.get_by_label("curve below").input_value() == "kl"
+    step = page.evaluate("rlviz.run.step")
+    page.get_by_label("KL β").fill("0")
+    until(page, f"rlviz.run.settings.beta === 0 && rlviz.run.step > {step} + 1")  # it went on
