@@ -48,6 +48,8 @@ RUNS = {  # name → algorithm, settings, what else a run begins with
     "a pool that was filtered": (FREE, {"prompt_pool": 60, "filter_solved": 4}, {}),
     "two rules": (FREE, {"reward_correct": 0.9, "reward_format": 0.1}, {}),
     "a tool": (FREE, AGAIN, {"task": "lookup"}),
+    "sentences": (GRPO, AGAIN, {"task": "sentences"}),  # rewards that are numbers, and no right answer
+    "PPO on sentences": (PPO, ALONE, {"task": "sentences"}),
     "a learned reward": (FREE, {"refresh_reward_every": 2}, {"judge": True}),
     "PPO, learned reward": (PPO, ALONE, {"judge": True}),
     "LoRA": (FREE, {"lr": 1e-2}, {"policy": "lora"}),
