@@ -356,7 +356,7 @@ def _print_summary(run: TrainingRun[Any]) -> None:
         graded = verdict(score.correct, score.format)
         graded += f" (right: {run.task.gold(prompt)})" if run.task.has_answers and not score.correct else ""
         graded += "" if run.task.reward_is_grade else f", reward {score.reward:.2f}"
-        table.add_row(*map(plain_lines, (prompt, text, graded)))
+        table.add_row(*map(plain_lines, (prompt, text.strip(), graded)))
     console.print(table)
 
 

@@ -352,7 +352,7 @@ def draw_tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -
     for i, (word, value) in enumerate(zip(names.words(mark.text), values, strict=True)):
         edge = "black" if i == chosen else "none"
         box: dict[str, Any] = {"facecolor": SHADES(0.5 + 0.5 * value), "edgecolor": edge, "pad": 4}
-        ax.text(at, 0.5, word, transform=ax.transAxes, family="monospace", fontsize=TEXT, bbox=box)
+        ax.text(at, 0.5, word, transform=ax.transAxes, fontsize=TEXT, bbox=box)
         at += 0.02 + 0.018 * len(word)
 
 

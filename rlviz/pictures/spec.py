@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rlviz.algorithms import Algorithm
 from rlviz.names import nearest
 from rlviz.page.names import drawn
-from rlviz.page.picture import Beside, Choice, Draws, Picture, Slider
+from rlviz.page.picture import Beside, Cells, Choice, Draws, Picture, Slider, Tokens
 from rlviz.page.tracing import Curve, Program, trace
 from rlviz.page.widget import Variant
 from rlviz.pictures.parameters import LABELS, OFFERED, RANGES, WIDTHS, Algorithms
@@ -53,8 +53,10 @@ class ExplorerSpec:
     adapt: Callable[[ExplorerSpec, Mapping[str, Any]], ExplorerSpec] | None = None  # for arguments with other sizes
 
     def __post_init__(self) -> None:
-        moved = {name for mark in self.picture.marks() for name in (mark.drag, *getattr(mark, "chosen", ())) if name}
-        if unknown := moved - set(self.controls):
+        moved = {mark.drag for mark in self.picture.marks()}
+        for mark in self.picture.marks():
+            moved |= {*mark.chosen} if isinstance(mark, Cells) else {mark.chosen} if isinstance(mark, Tokens) else set()
+        if unknown := moved - {"", *self.controls}:
             raise ValueError(f"picture of {self.name}: a mark moves {unknown.pop()!r}, which is no control")
         parameters = () if self.algorithms is None else self.algorithms.parameters
         if twice := sorted(set(parameters) & set(self.picture.controls)):

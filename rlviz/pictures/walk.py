@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, SAPO, PolicyGradient
 from rlviz.algorithms.base import with_tensors
-from rlviz.page.picture import Axis, Beside, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.picture import Axis, Beside, Line, Panel, Picture, Points, Rule, Say, Slider, Tokens
 from rlviz.page.tracing import Curve
 from rlviz.pictures.bounds import limits_tokens, why_no_limits
 from rlviz.pictures.clip import beside_lines
@@ -76,7 +76,8 @@ WALK = Picture(
     title="One token, eight updates: when does the clip stop it?",
     look="Press ▶ beside the updates: the token walks until its ratio has passed the limit.",
     notice="A clipped token keeps the ratio that it has reached: its gradient is 0, and nothing pulls it back.",
-    alt="Two graphs against the number of the update: left the token's ratio, right the gradient on its log π.",
+    alt="Two graphs against the number of the update: left the token's ratio, right the gradient on its log π, which colours the "
+    "chips below.",
     panels=(
         Panel(
             "The token's ratio",
@@ -103,7 +104,16 @@ WALK = Picture(
                 Points("updates", "here_push", size=11),
             ),
         ),
+        Panel(
+            "The token as a chip: its gradient colours it",
+            Axis(),
+            Axis(),
+            (Tokens("words", "push", 2.0, chosen="updates"),),
+            tall=0.2,
+            wide=2.0,
+        ),
     ),
+    data={"words": ["happy"] * (UPDATES + 1)},
     controls={
         "updates": Slider(0, UPDATES, 1, UPDATES, "updates", plays=True),
         "old_prob": Slider(value=0.3, stops=(0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9), label="old probability"),

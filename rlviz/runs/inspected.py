@@ -7,6 +7,7 @@ Every number is written here, so that the page only picks. A column holds a valu
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -25,6 +26,8 @@ from small_models.tasks.base import verdict
 
 Column = Any  # a text, {"r": texts}, or a list of texts
 TOKEN_NUMBERS = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "value", "weight", "push")
+WORD = re.compile(r" \S")  # the beginning of a word
+END = "■"  # a response's last token, in a run on words
 NARROW = 0.01  # limits as near to 1 as this are written with four decimals
 
 
@@ -75,6 +78,7 @@ class StepWriter:
         """Return a step, its groups in full. first_visit: whether none of its prompts was sampled in a step before."""
         responses = [response for group in record.groups for response in group.responses]
         strongest = max((abs(finite_push(token)) for response in responses for token in response.tokens), default=0.0)
+        has_words = any(WORD.search(response.text) for response in responses)
         groups = []
         for group in record.groups:
             tokens = [token for response in group.responses for token in response.tokens]
@@ -86,10 +90,10 @@ class StepWriter:
                 "gold": group.gold,
                 **rewards,
                 "words": rewards["words"] + after,
-                "responses": [_write_response(response, strongest) for response in group.responses],
+                "responses": [_write_response(response, strongest, has_words) for response in group.responses],
             }
             groups.append(written | self._write_tokens(record, group, first_visit) if tokens else written)
-        return {"step": record.step, "groups": groups, "open": strongest_push(record)}
+        return {"step": record.step, "groups": groups, "open": strongest_push(record), "has_words": has_words}
 
     def _write_tokens(self, record: StepRecord, group: GroupRecord, first_visit: bool) -> dict[str, Any]:
         """Return columns over the tokens of a group: numbers, sentences, terms, and the rows of other algorithms."""
@@ -126,8 +130,11 @@ class StepWriter:
         }
 
 
-def _write_response(response: ResponseRecord, strongest: float) -> dict[str, Any]:
-    pushes = []
+def _write_response(response: ResponseRecord, strongest: float, has_words: bool) -> dict[str, Any]:
+    tokens, pushes = [visible_token(token.token) for token in response.tokens], []
+    if has_words and tokens and not response.truncated:
+        tokens[-1] = END
+
     for push in map(finite_push, response.tokens):
         share = push / strongest if 0 < strongest < math.inf else 0.0
         pushes.append(round(9 * share) or (push > 0) - (push < 0))  # −9 … 9, 0 for none alone
@@ -137,7 +144,7 @@ def _write_response(response: ResponseRecord, strongest: float) -> dict[str, Any
         "reward": f"{response.reward:.2f}".replace("-", "−"),
         "advantage": f"{response.advantage:+.2f}".replace("-", "−") if response.advantage else "0.00",
         "length": f"{response.length or 'not recorded'}{' (cut off)' if response.truncated else ''}",
-        "tokens": [visible_token(token.token) for token in response.tokens],
+        "tokens": tokens,
         "clipped": [index for index, token in enumerate(response.tokens) if token.clipped],
         "push": pushes,
     }
@@ -209,5 +216,6 @@ def strongest_push(record: StepRecord) -> tuple[int, int, int]:
 
 
 def visible_token(token: str) -> str:
-    """Return the token with visible white space; "∅" for an empty one."""
-    return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
+    """Return the token with visible white space, but for the one space before a word; "∅" for an empty one."""
+    space = " " if WORD.match(token) else ""
+    return space + token.removeprefix(space).replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"

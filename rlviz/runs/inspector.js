@@ -144,25 +144,26 @@ export function inspector(el, ask) {
         `${group.prompt}${group.gold ? ` (right answer ${group.gold})` : ""}: ${group.words}. `, group.numbers ? "" : state.run.note[run]);
       const rows = group.responses.map((response, r) => {
         const here = r === clamp(chosen, group.responses.length), marked = clamp(t, response.tokens.length);
+        // A word's space stands before its button, so that words in a row read, and are copied, as a sentence.
         const words = response.tokens.length
-          ? response.tokens.map((text, place) => tokenButton(text, response, r, place, here && place === marked))
+          ? response.tokens.flatMap((text, place) => [text.startsWith(" ") ? " " : "", tokenButton(text.trim(), response, r, place, here && place === marked)])
           : [node("code", {}, response.text)];
         const cells = [node("span", {}, ...words), response.graded, response.reward, response.advantage, response.length];
         return node("tr", { class: here ? "here" : false, onclick: (e) => e.target.closest("button") || go({ response: r }) },
           node("th", { scope: "row" }, `${here ? "▸ " : ""}${r + 1}`), ...cells.map((cell) => node("td", {}, cell)));
       });
       const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
-      return node("div", {}, head, node("table", { onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
+      return node("div", {}, head, node("table", { class: step.has_words ? "ri-words" : false, onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
     }), steps().some((s) => at(s.groups, g)?.numbers)
-      ? node("p", { class: "ri-said ri-dim" }, (steps().some((s) => at(s.groups, g)?.marks) ? "● reward above the group's mean, ○ not." : "● right, ○ wrong.") + " Blue over a whole line: pushed up; vermilion over a broken line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
+      ? node("p", { class: "ri-said ri-dim" }, (steps().some((s) => at(s.groups, g)?.marks) ? "● reward above the group's mean, ○ not." : "● right, ○ wrong.") + " Blue below a line: pushed up; vermilion above a line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
     if (held) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
   }
   function tokenButton(text, response, r, place, chosen) {
-    const push = response.push[place], cut = response.clipped.includes(place);
+    const isEnd = text === "■", push = response.push[place], cut = response.clipped.includes(place);
     const way = push > 0 ? "up" : push < 0 ? "down" : "none", isOfKL = push && (cut || response.advantage === "0.00");
     const button = node("button", {
-      class: `tok ${way}${isOfKL ? " kl" : ""}`, tabindex: chosen ? 0 : -1, "aria-pressed": String(chosen), onclick: () => go({ response: r, token: place }),
-      "aria-label": `response ${r + 1}, token ${place + 1}, ${text}, ${way === "none" ? "not pushed" : `pushed ${way}${isOfKL ? " by the KL term" : ""}`}${cut ? ", clipped" : ""}`,
+      class: `tok ${way}${isOfKL ? " kl" : ""}${isEnd ? " end" : ""}`, tabindex: chosen ? 0 : -1, "aria-pressed": String(chosen), onclick: () => go({ response: r, token: place }),
+      "aria-label": `response ${r + 1}, token ${place + 1}, ${isEnd ? "its end" : text}, ${way === "none" ? "not pushed" : `pushed ${way}${isOfKL ? " by the KL term" : ""}`}${cut ? ", clipped" : ""}`,
     }, cut ? node("span", { "aria-hidden": "true" }, "✂\ufe0e") : null, node("code", {}, text));
     button.style.setProperty("--z", Math.abs(push));
     return button;
@@ -190,7 +191,7 @@ export function inspector(el, ask) {
     const cell = (column) => pick(column, r, flat), number = (key) => cell(group.numbers[key] ?? "");
     const tables = state.data.tables[run];
     const terms = cell(group.terms) === "" ? [] : String(cell(group.terms)).split(" ").map((place) => tables.terms[place]);
-    const where = `${state.data.runs.length > 1 ? `${state.run.names[run]}, r` : "R"}esponse ${r + 1}, token ${t + 1} of ${response.tokens.length}, “${response.tokens[t]}”, after the updates of step ${s}`;
+    const where = `${state.data.runs.length > 1 ? `${state.run.names[run]}, r` : "R"}esponse ${r + 1}, token ${t + 1} of ${response.tokens.length}, “${response.tokens[t].trim()}”, after the updates of step ${s}`;
     const top = node("div", { class: "ri-top" }, node("h4", {}, where), node("p", { class: "ri-said", role: "status", "aria-live": "polite" }, fillIn(tables.said[cell(group.said)], number)), group.moment ? node("p", { class: "ri-said ri-dim" }, group.moment) : null);
     const below = [];
     for (const [place, term] of terms.entries()) {

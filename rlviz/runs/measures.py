@@ -209,6 +209,7 @@ def _reward_spread(run: RunSeries) -> float:
 
 DERIVED: Mapping[str, Callable[[RunSeries], Values]] = {
     "earned": lambda run: run["reward"] if np.isnan(run["accuracy"]).all() else run.constant(np.nan),
+    "ill_formed": lambda run: np.where(np.isnan(run["well_formed"]), 1.0, 1 - run["well_formed"]),
     "earned_in_std": lambda run: run["earned"] / _reward_spread(run),
     "dead": lambda run: np.where(np.isnan(run["zero_variance_groups"]), _all_equal(run), run["zero_variance_groups"]),
     "differing": _differing,

@@ -13,13 +13,13 @@ import ipywidgets as widgets
 from traitlets import validate
 
 from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
-from rlviz.markup import Markup, element, table
+from rlviz.markup import Markup, element, joined, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
 from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series, measured_points
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
-from rlviz.types import StepRecord
+from rlviz.types import ResponseRecord, StepRecord
 from small_models.checks import checked
 from small_models.tasks.base import verdict
 
@@ -42,6 +42,9 @@ LOOKS = Markup("""<style>
 .rlviz-panel :is(input, select) {border-color: #767676 !important}
 .rlviz-panel .jupyter-button {border: 1px solid #767676 !important}
 .rlviz-panel .rlviz-picture {width: 100%; --rlviz-tall: 280}
+.rlviz-chip {padding: 0 2px; border-block: 2px solid transparent}
+.rlviz-chip.is-up {background: color-mix(in srgb, #0072B2 var(--push), transparent); border-top-color: #0072B2}
+.rlviz-chip.is-down {background: color-mix(in srgb, #D55E00 var(--push), transparent); border-bottom-color: #D55E00}
 .rlviz-panel :focus-visible {outline: 2px solid #D55E00 !important; outline-offset: 2px}
 </style>""")
 
@@ -270,10 +273,10 @@ def describe_last_step(records: Sequence[StepRecord]) -> str:
 def group_table(record: StepRecord) -> Markup:
     """Return an HTML table of a record's group: response, reward, advantage, length."""
     columns = ("response", "graded", "reward", "advantage", "tokens")
-    rows = []
+    rows, strongest = [], max((abs(response.advantage) for response in record.group), default=0.0)
     for response in record.group:
         cells = (
-            element("code", response.text, " (cut off)" if response.truncated else ""),
+            joined(word_chips(response, strongest), " (cut off)" if response.truncated else ""),
             verdict(response.correct, response.well_formed),
             f"{response.reward:.2f}",
             f"{response.advantage:+.2f}".replace("-", "−"),
@@ -281,10 +284,24 @@ def group_table(record: StepRecord) -> Markup:
         )
         rows.append(element("tr", *(element("td", cell, style=CELL) for cell in cells)))
     right = f" (right answer {record.gold})" if record.gold else ""
-    caption = f"Step {record.step}: the {len(record.group)} responses to {record.prompt}{right}"
+    caption = (
+        f"Step {record.step}: the {len(record.group)} responses to {record.prompt}{right}; the advantage pushes blue ones up, "
+        "orange ones down"
+    )
     style = "font-size: 14px; margin-top: 6px"
     rows_table = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
     return element("div", rows_table, style=f"height: {TABLE_HEIGHT}; overflow-y: auto")
+
+
+def word_chips(response: ResponseRecord, strongest: float) -> Markup:
+    """Return a response's words, tinted and lined by its advantage; strongest: the largest of the group, in size."""
+    A = response.advantage
+    way = "is-up" if A > 0 else "is-down" if A < 0 else ""
+    share = f"--push: {15 + 45 * abs(A) / strongest:.0f}%" if way else ""
+    # Digits are read by their places, words as a sentence.
+    tag = "span" if " " in response.text else "code"
+    chips = (element(tag, word, class_=f"rlviz-chip {way}", style=share) for word in response.text.split())
+    return joined(*(part for chip in chips for part in (chip, " ")))
 
 
 @checked

@@ -22,7 +22,7 @@ MARK = "<img src=x onerror=\"document.title='PWNED'\">$x^2$"
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a page with two frozen inspectors: a run, and the same with hostile texts."""
+    """Return a page with three frozen inspectors: a run, the same with hostile texts, and a run on sentences."""
     settings = TrainSettings(
         steps=6, num_prompts=4, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=0,
         details_every=2, details_groups=2, watch_every=1,
@@ -34,10 +34,12 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
         responses = tuple(replace(r, text=MARK, tokens=tokens(r)) for r in group.responses)
         return replace(group, prompt=MARK, gold=MARK, responses=responses)
 
+    sentences = list(train("sentences", GRPO, replace(settings, steps=2)))
     nasty = [replace(record, groups=tuple(map(hostile, record.groups))) for record in records[:1]]
     parts = [
         inspect_run(records, algorithm=GRPO).html(),
         inspect_run(nasty, algorithm=replace(GRPO, name=MARK)).html(),
+        inspect_run(sentences, algorithm=GRPO).html(),
     ]
     file = tmp_path_factory.mktemp("frozen") / "page.html"
     head = "<!doctype html><meta charset=utf-8><title>inspector</title><body style='margin:8px'>"
@@ -191,6 +193,17 @@ def test_hostile_texts_are_text_and_ids_are_unique(page: Page) -> None:
     assert page.locator('img[src="x"]').count() == 0 and "PWNED" not in page.title()
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids)) and len(ids) > 2
+
+
+def test_a_sentence_reads_as_a_sentence_and_nothing_is_right_or_wrong(page: Page) -> None:
+    view = page.locator(".ri").nth(2)
+    for row in view.locator("tbody tr:has(.tok)").all():
+        words = row.locator(".tok").all_text_contents()
+        assert (
+            row.locator("td").first.inner_text().removesuffix("■").split() == words[: len(words) - (words[-1] == "■")]
+        )
+    assert view.locator(".tok").count() > 8
+    assert re.findall(r"\b(right|wrong|NaN|undefined|null)\b|␣", view.inner_text()) == []
 
 
 def test_nothing_was_asked_of_anybody(requests: list[str], frozen: Path) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from dataclasses import replace
 
 import comm
@@ -157,6 +158,21 @@ def test_every_token_has_the_numbers_of_its_record_and_the_terms_of_its_group(gr
                 assert value(pick(run_row[column], lengths, r, t)) == pytest.approx(number, rel=6e-3, abs=1e-9)
                 compared += number != 0
     assert compared > 20
+
+
+def test_a_response_of_words_reads_as_its_text_and_nothing_is_right_or_wrong():
+    settings = replace(SETTINGS, steps=1, details_every=1, evaluate_every=0, seed=3)
+    records = list(train("sentences", GRPO, settings))
+    inspector, texts = inspect_run(records, algorithm=GRPO), []
+    for group, written in zip(records[0].groups, inspector.data["runs"][0]["groups"], strict=True):
+        for response, row in zip(group.responses, written["responses"], strict=True):
+            texts.append(response.text)
+            assert "".join(row["tokens"]) == response.text + ("" if response.truncated else inspected.END)
+    assert all(text.startswith(" ") for text in texts)
+    assert not re.search(r"\b(right|wrong|nan)\b|∅", json.dumps(inspector.data, ensure_ascii=False), re.IGNORECASE)
+    assert [inspected.visible_token(token) for token in (" the", "the", " ", "  the", " \n", "")] == [
+        " the", "the", "␣", "␣␣the", "␣↵", "∅",
+    ]  # fmt: skip
 
 
 def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):

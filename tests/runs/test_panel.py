@@ -1,12 +1,14 @@
 """The panel that trains: what it says, and what its buttons do."""
 
+import re
 import time
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
 from rlviz.algorithms import GRPO
-from rlviz.runs.panel import training_panel
+from rlviz.runs.panel import group_table, training_panel
 from rlviz.training import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
@@ -68,3 +70,18 @@ def test_the_panel_trains_with_what_its_sliders_say():
     assert {name: used[name] for name in wished} == wished
     assert len(panel.records[0].group) == 3
     assert "(ε low 0.05, ε high 0.07, G 3, learning rate 0.001, 4 updates a rollout, seed 5)" in panel.caption
+
+
+def test_sentences_are_read_word_by_word_in_the_colour_of_their_advantage():
+    panel = training_panel("sentences", settings=replace(TINY, steps=2, num_prompts=8))
+    panel.start()
+    panel.wait(60)
+    assert "accuracy" not in panel.caption
+    record = next(record for record in panel.records if any(response.advantage for response in record.group))
+    rows = group_table(record).split("<tr>")[2:]
+    for response, row in zip(record.group, rows, strict=True):
+        cell = re.sub("<[^>]*>", "", unescape(row.split("</td>")[0])).removesuffix(" (cut off)")
+        assert cell.split(" ") == [*response.text.removeprefix(" ").split(" "), ""]
+        way = {"is-up" if response.advantage > 0 else "is-down"} if response.advantage else set()
+        assert set(re.findall("is-up|is-down", row)) == way
+        assert not re.search(r"\b(right|wrong|nan)\b", row)
