@@ -274,11 +274,11 @@ export function playground(root, payload, load, { linked = true, player = null, 
   const scrub = html("input", { type: "range", min: 1, step: 1, "aria-label": "step" }, bar), where = html("output", {}, bar);
   scrub.oninput = () => { const step = +scrub.value; pause(); Object.assign(view, { step, token: null }); show(); };
 
-  const reward = story && makeReward(root, payload, change);
+  const reward = story && makeReward(html("div", { className: "story-reward-row" }, root), payload, change);
   const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), widgets = {};
   for (const [name, control] of Object.entries(controls)) {
     if (control.words || control.isSwitch) continue; // which the reward has
-    panel.append((widgets[name] = makeControl(control, (value) => change({ [name]: value }))).home);
+    (control.isPaid ? reward.home.parentElement : panel).append((widgets[name] = makeControl(control, (value) => change({ [name]: value }))).home);
     if (control.options?.length === 1) widgets[name].home.classList.add("play-only");
   }
   const tape = html("section", { className: "play-tape", hidden: true }, root);
@@ -292,6 +292,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
   if (display.boxes) display.boxes.push.item.after(terms);
   else board.append(terms);
   const tries = html("p", { className: "play-tries" }, root);
+  if (story) panel.before(tries); // what one can ask stands above what one can turn
   tries.append(html("b", { textContent: "Try:" }));
   for (const one of payload.tries) {
     const link = html("a", { textContent: one.title, href: `#${addressOf(settingsOf(payload, one.values))}` }, tries);
@@ -357,8 +358,10 @@ export function playground(root, payload, load, { linked = true, player = null, 
   }
   /** Do what a step of the guide asks for. */
   function walk(act) {
+    if (typeof act === "object") return change(act), again();
     const record = run.records.findLast(({ tokens, isDead }) => tokens && isDead.includes(1));
     if (act === "dead group" && record) Object.assign(view, { step: record.step, n: record.isDead.indexOf(1), token: null }), pause();
+    return undefined;
   }
 
   // --- training
@@ -373,7 +376,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     Object.assign(run, { records: [], beside: [], before: null, besideBefore: null, isChanged: false });
     Object.assign(view, { step: null, token: null, others: [] });
     [changes, terms.hidden] = [[], true];
-    if (story) display.clear();
+    if (story) display.clear(hasGhost);
     delete board.dataset.stage;
     if (showRecorded()) return;
     say(status, "The model is loaded.");
@@ -517,7 +520,11 @@ export function playground(root, payload, load, { linked = true, player = null, 
   }
   function sentence({ step, accuracy, reward: paid, sentences, different }) {
     const [first] = run.records;
-    if (story) return `Step ${step}: reward ${format(first.reward, ".2f")} → ${format(paid, ".2f")}. ${percent(sentences)} are still sentences; ${percent(different)} are different.`;
+    if (story) {
+      const at = ghost.ghost_step?.indexOf(step) ?? -1, of = (name) => ghost[`ghost_${name}`][at];
+      const before = at >= 0 ? ` The run before: ${format(of("reward"), ".2f")}, ${percent(of("sentences"))}.` : "";
+      return `Step ${step}: reward ${format(first.reward, ".2f")} → ${format(paid, ".2f")}. ${percent(sentences)} are still sentences, ${percent(different)} differ from each other.${before}`;
+    }
     const looked = run.records.slice(0, step).findLast((one) => one.held_out !== null)?.held_out ?? run.before;
     return `Step ${step}: ${percent(accuracy)} of its answers are right. Of those to prompts it never trains on: ${percent(looked)}, and ${percent(run.before)} at first.`;
   }
@@ -529,9 +536,12 @@ export function playground(root, payload, load, { linked = true, player = null, 
     view.at = performance.now();
     if ((isPlaying && !view.token) || view.n >= record.N) view.n = mostTelling(record);
     display.show(record, { n: view.n, chosen: view.token, settings, onToken: inspect });
-    say(which, ` prompt ${view.n + 1} of ${record.N} `);
+    say(which, ` ${story ? "" : "prompt "}${view.n + 1} of ${record.N} `);
     terms.hidden = view.token === null;
-    if (view.token !== null) showToken(terms, record, view.token, view.others), terms.scrollIntoView({ block: "nearest" });
+    if (view.token === null) return;
+    showToken(terms, record, view.token, view.others);
+    if (story) html("button", { type: "button", textContent: "✕", onclick: () => { view.token = null; show(); } }, terms).setAttribute("aria-label", "Close");
+    terms.scrollIntoView({ block: "nearest" });
   }
   function turnTo(by) {
     const record = run.records[place()];

@@ -139,7 +139,9 @@ def controls(
         name: {**slider.as_json(), "low": slider.stops[0], "high": slider.stops[-1], "value": first[name]}
         for name, slider in SLIDERS.items()
     }
-    leash = {"beta": {**sliders["beta"], "label": "KL β", "value": 0}} if is_story else {}
+    leash = {"beta": {**sliders["beta"], "label": "KL β", "value": 0, "isPaid": True}} if is_story else {}
+    if is_story:  # what acts at once stands first
+        sliders = {name: sliders[name] for name in sorted(sliders, key=lambda name: name.startswith("eps"))}
     return {
         **leash,
         "task": {"label": "task", "options": tasks, "value": task, "about": TASKS_IN_WORDS},

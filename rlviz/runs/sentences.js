@@ -1,10 +1,11 @@
 // A run on sentences, as one reads it: a group with rewards and pushes, the diary of one subject, the words that are rewarded, a guide.
 import { dress, format, html, mount, say } from "./draw.js";
-import { drawPush, groupOf, makeBar, NARROW, rowsShown, strongest } from "./group.js";
+import { drawPush, groupOf, isPulled, makeBar, NARROW, pushesOf, rowsShown, strongest } from "./group.js";
 import { wordsOf } from "./tasks.js";
 
 const LINES = 7; // of the diary: the first, and the latest
 const ROWS = { wide: 8, narrow: 5 };
+const LONG = 56; // characters of a sentence, from which on it is written smaller
 const ROW_MS = 1200; // sentences change no more often than this: nobody could read them
 const PARTS = 3; // of the first step: it writes, it is paid, it is pushed
 
@@ -46,6 +47,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
   const choose = (into) => () => (close(true), onWord(chosen.word, into));
   const buttons = Object.fromEntries([["liked", "+ reward it"], ["punished", "− punish it"], ["", "neither"]].map(([into, textContent]) => [into, html("button", { type: "button", textContent, onclick: choose(into) }, menu)]));
   const terms = html("button", { type: "button", textContent: "why this push?", onclick: () => (close(true), onToken(chosen.at)) }, menu);
+  html("button", { type: "button", textContent: "✕", onclick: () => close(true) }, menu).setAttribute("aria-label", "Close");
   function open(button, { word, at, text }) {
     [chosen, opener] = [{ word, at }, button];
     const mark = markOf(word, settings()), isWord = word !== "$";
@@ -56,8 +58,10 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     }
     terms.hidden = at === undefined;
     menu.hidden = false;
-    menu.style.left = `${Math.max(0, Math.min(button.offsetLeft, board.clientWidth - menu.offsetWidth))}px`;
-    menu.style.top = `${button.offsetTop + button.offsetHeight + 2}px`;
+    let [left, top] = [0, button.offsetHeight + 2];
+    for (let one = button; one !== board; one = one.offsetParent) [left, top] = [left + one.offsetLeft, top + one.offsetTop];
+    menu.style.left = `${Math.max(0, Math.min(left, board.clientWidth - menu.offsetWidth))}px`;
+    menu.style.top = `${top}px`;
     (isWord ? buttons.liked : terms).focus();
   }
   board.addEventListener("keydown", (event) => {
@@ -77,11 +81,12 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
   function show(record, { n, chosen: at }) {
     const { prompt, rows: all, isDead, isUsed } = groupOf(record, n), most = strongest(record);
     const visible = rowsShown(all, matchMedia(NARROW).matches ? ROWS.narrow : ROWS.wide);
-    say(group.note, `${prompt} …`);
+    say(group.note, `step ${record.step}: ${prompt} …`);
     rows.forEach((row, i) => {
       const one = all[visible[i]];
       row.home.hidden = !one;
       if (!one) return;
+      row.home.classList.toggle("is-long", one.texts.join("").length > LONG);
       row.words.forEach((button, t) => {
         const text = one.texts[t], place = one.places[t];
         button.hidden = text === undefined;
@@ -101,18 +106,22 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
       row.turn(one.A);
     });
     const more = all.length - visible.length, dead = record.isDead.reduce((sum, one) => sum + one, 0);
-    const state = isDead ? "All rewards of this group are equal: a dead group, no word is pushed." : isUsed ? "▔ pushed up, ▁ pushed down. The bar is the advantage A." : "This group is left out of the step.";
-    say(foot, `${more > 0 ? `And ${more} more. ` : ""}${state} Dead groups: ${dead} of ${record.N}.`);
+    const isLeashed = all.some(({ places }) => places.some((one) => isPulled(pushesOf(record, one).pull, most)));
+    const state = isDead ? "All rewards of this group are equal: a dead group, no word is pushed." : isUsed ? "▔ pushed up, ▁ down; the bar: the advantage A." : "This group is left out of the step.";
+    say(foot, `${more > 0 ? `And ${more} more. ` : ""}${state}${isLeashed ? " ▴▾ pulled by the KL term." : ""} ■ ends a sentence. Dead groups: ${dead} of ${record.N}.`);
   }
 
   // --- the diary
   const entries = [];
+  let former = null; // what the run before wrote last
   /** Draw a line a look, those of the run beside in the same line. */
   function drawDiary() {
-    const room = entries.at(-1).texts.length > 1 ? LINES >> 1 : LINES, lines = entries.length > room ? [entries[0], ...entries.slice(1 - room)] : entries;
-    list.replaceChildren(...lines.map(({ step, texts }, i) => {
-      const line = html("li", { className: i === lines.length - 1 ? "is-latest" : "" });
+    const most = entries.at(-1).texts.length > 1 ? LINES >> 1 : LINES, room = most - (former ? 1 : 0), lines = entries.length > room ? [entries[0], ...entries.slice(1 - room)] : entries;
+    const before = former ? [{ ...former, isBefore: true }] : [];
+    list.replaceChildren(...[...lines, ...before].map(({ step, texts, isBefore }, i) => {
+      const line = html("li", { className: isBefore ? "is-before" : i === lines.length - 1 ? "is-latest" : "" });
       html("span", { className: "story-step", textContent: step }, line);
+      if (isBefore) line.title = "what the run before wrote";
       for (const { text, isWellFormed } of texts) {
         const words = html("span", { className: isWellFormed ? "" : "is-broken", title: isWellFormed ? "" : "no sentence any more" }, line);
         words.append(`${story.subject} `);
@@ -129,7 +138,13 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     drawDiary();
   }
   const lookBelow = (name) => { below.value = name; drawn.set("show", name); };
-  const clear = () => { entries.length = 0; list.replaceChildren(); close(); };
+  /** Begin anew; hasBefore: the run so far stays as one line. */
+  const clear = (hasBefore) => {
+    former = hasBefore ? (entries.at(-1) ?? former) : null;
+    entries.length = 0;
+    list.replaceChildren();
+    close();
+  };
 
   return { board, drawn, show, note, clear, lookBelow, head: group.note.parentElement, pause: ROW_MS, stages: PARTS, typed: () => rows.filter(({ home }) => !home.hidden).map(({ words }) => words.filter((one) => !one.hidden)) };
 }
@@ -176,15 +191,15 @@ export function makeReward(root, { controls, story }, onChange) {
     }
     if (focus >= 0) (home.children[Math.min(focus, home.children.length - 1)] ?? home).focus?.();
   }
-  return { put: (settings) => { now = settings; redraw(); }, move: put };
+  return { home, put: (settings) => { now = settings; redraw(); }, move: put };
 }
 
-/** Put a walk of a few sentences into `root`, each of which points at a part of the page. find(at): that part; do(act): what a step does. */
+/** Put a walk of a few sentences into `root`, each of which points at a part of the page. find(of): that part; act(what): what a step does, or the settings that it has. */
 export function makeGuide(root, steps, { find, act }) {
   const home = html("section", { className: "story-guide", "aria-label": "a walk of three minutes" }, root), words = html("p", { role: "status" }, home);
   const button = (textContent, onclick) => html("button", { type: "button", textContent, onclick }, home);
   let at = 0;
-  const back = button("‹ Back", () => go(at - 1)), next = button("Next ›", () => go(at + 1));
+  const doIt = button("Do it", () => act(steps[at].values)), back = button("‹ Back", () => go(at - 1)), next = button("Next ›", () => go(at + 1));
   button("✕", () => { mark(null); home.hidden = true; }).setAttribute("aria-label", "Close the walk");
   function mark(part) {
     for (const one of document.querySelectorAll(".is-spoken-of")) one.classList.remove("is-spoken-of");
@@ -196,8 +211,10 @@ export function makeGuide(root, steps, { find, act }) {
     const { title, text, of, does } = steps[at], part = find(of);
     words.replaceChildren(html("b", { textContent: `${at + 1} of ${steps.length} · ${title}. ` }), text);
     back.disabled = at === 0;
+    doIt.hidden = !steps[at].values;
     say(next, at === steps.length - 1 ? "From the start" : "Next ›");
     if (isFirst) return; // a visitor who has just come is moved nowhere
+    home.classList.add("is-walking");
     mark(part);
     part?.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
     if (does) act(does);

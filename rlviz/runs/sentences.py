@@ -54,12 +54,12 @@ CALL = (
 GUIDE = (
     {
         "title": "One group",
-        "text": "Eight sentences about one subject. Beside each stands its reward, and a bar: better or worse than the group.",
+        "text": "Eight sentences about one subject, and their rewards. Better than the group: pushed up, blue; worse: orange.",
         "of": ".story-group",
     },
     {
         "title": "A dead group",
-        "text": "Where all rewards are equal there is nothing to compare, so no word is pushed. ‹ › leads to others.",
+        "text": "Where all rewards are equal there is nothing to compare, so no word is pushed. It waits here; ▶ Train goes on.",
         "of": ".story-group",
         "does": "dead group",
     },
@@ -75,7 +75,8 @@ GUIDE = (
     },
     {
         "title": "Move the KL",
-        "text": "β makes it costly to leave the first language. Set it to .2, press ⟲ Again, and read once more.",
+        "text": "The KL term makes it costly to leave the language that it began with. Try 0.2, and compare.",
+        "values": {"beta": 0.2},
         "of": '.play-control:has([aria-label="KL β"])',
     },
 )
@@ -93,7 +94,7 @@ def reward_controls() -> dict[str, dict[str, Any]]:
         "only_sentences": {"label": "only if a sentence", "isSwitch": True, "value": False, "about": only},
         "short": {"label": "short", "isSwitch": True, "value": False, "about": short},
         "enough": {
-            "label": "words for 1",
+            "label": "words for a reward of 1",
             "stops": (1, 2, 3),
             "low": 1,
             "high": 3,
@@ -120,7 +121,8 @@ def story_payload() -> dict[str, Any]:
 def language_panel() -> Panel:
     """Return the graph of what is paid, and of what is left of the language."""
     lines = (
-        Line("ghost_step", "ghost_reward", colour="grey", width=1.5, when="hasGhost", label="before", direct=True),
+        Line("ghost_step", "ghost_sentences", colour="grey", width=1.2, when="hasGhost", dash="1 3"),
+        Line("ghost_step", "ghost_reward", colour="grey", width=1.2, when="hasGhost", label="before", direct=True),
         Line("beside_step", "beside_reward", colour="vermilion", when="hasBeside", label="{besideName}", direct=True),
         Line("step", "different", colour="grey", dash="4 3", label="different", direct=True),
         Line("step", "sentences", colour="green", label="sentences", direct=True),

@@ -72,6 +72,18 @@ def test_untouched_it_unlearns_english_for_happy_words_and_rests(visit: Callable
     assert sum(word in lines[-1].split() for word in HAPPY) >= 2
     text = page.locator(".play-said").inner_text()
     assert text.startswith(f"Step {RESTS_AT}: reward 0.0") and "are still sentences" in text
+    # The walk's last step does what it says, and the run before stays beside the new one: a line, its curves and a sentence.
+    for _ in GUIDE[1:]:
+        page.get_by_role("button", name="Next ›").click()
+    page.get_by_role("button", name="Do it").click()
+    until(page, f"rlviz.run.settings.beta === 0.2 && rlviz.run.step === {RESTS_AT}")
+    page.wait_for_timeout(500)
+    assert "The run before: 1.00, 0 %" in page.locator(".play-said").inner_text()
+    assert page.locator(".story-lines .is-before").count() == 1
+    drawn = page.locator(".story-diary .rlviz-direct")
+    tops = drawn.evaluate_all("(all) => all.map((one) => [one.textContent, one.getBoundingClientRect().top])")
+    labels = dict(tops)
+    assert labels["sentences"] < labels["reward"], "labels stand in the order of their lines"
     page.get_by_role("button", name="▶ Train").click()
     until(page, f"rlviz.run.step > {RESTS_AT}")
 
@@ -170,6 +182,15 @@ def test_the_walk_leads_to_what_it_speaks_of(browser: Browser, file: Path, width
         assert page.locator(".story-guide p").evaluate(IN_SIGHT)
         top = page.locator(".is-spoken-of").evaluate("(one) => one.getBoundingClientRect().top")
         assert 0 <= top < height
+    page.get_by_role("button", name="Pause").or_(
+        page.get_by_role("button", name="▶ Train")
+    ).first.scroll_into_view_if_needed()
+    word = page.locator(WORD).nth(2)
+    word.scroll_into_view_if_needed()
+    word.click()
+    beside, menu = word.bounding_box(), page.locator(".story-menu").bounding_box()
+    assert beside and menu and 0 <= menu["y"] - beside["y"] - beside["height"] < 12
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Close the walk").click()
     assert page.locator(".is-spoken-of").count() == 0 and page.locator(".story-guide").is_hidden()
     context.close()
