@@ -68,6 +68,7 @@ from .pictures import (
     explore_map as explore_map,
     explore_mismatch as explore_mismatch,
     explore_overlong as explore_overlong,
+    explore_overoptimisation as explore_overoptimisation,
     explore_pass_at_k as explore_pass_at_k,
     explore_process as explore_process,
     explore_ratio as explore_ratio,

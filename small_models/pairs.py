@@ -180,9 +180,15 @@ def is_writable(policy: Policy, samples: Samples) -> Tensor:
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     """Read pairs from JSON lines with the keys prompt, chosen and rejected; other keys and empty lines are passed over.
 
+    So is a line with `"equal": true`, of which a judge found neither response better (`taste.read_preferences` has them).
     Raises ValueError that names file, line and what is wrong there, and for a file without a pair.
     """
-    pairs = [convert(value, Pair, where) for where, value in read_lines(path)]
+    lines = read_lines(path)
+    pairs = [
+        convert(value, Pair, where)
+        for where, value in lines
+        if not (isinstance(value, dict) and value.get("equal") is True)
+    ]
     if not pairs:
         raise ValueError(
             f"{display_path(path)} holds no pairs; it needs one a line, as JSON with the keys {', '.join(KEYS)}"

@@ -16,6 +16,7 @@ from .map import explore_map as explore_map
 from .mismatch import explore_mismatch as explore_mismatch
 from .multiples import small_multiples as small_multiples
 from .overlong import explore_overlong as explore_overlong
+from .overoptimisation import explore_overoptimisation as explore_overoptimisation
 from .pass_at_k import explore_pass_at_k as explore_pass_at_k
 from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio

@@ -98,7 +98,7 @@ def mismatch_curve(algorithm: GroupPolicyGradient) -> Curve:
     return curve
 
 
-def index_among(name: str, value: Tensor, options: tuple[int, ...]) -> Tensor:
+def index_among(name: str, value: Tensor, options: tuple[float, ...]) -> Tensor:
     """Return the index of a value. Raises ValueError for one that is no option: nothing was sampled in between."""
     sampled = torch.tensor(options, dtype=torch.double)
     check_lazily(
