@@ -59,14 +59,22 @@ export const TASKS = {
 /** Return the words of a text. */
 export const wordsOf = (text) => text.split(" ").filter(Boolean);
 /** Return the task of sentences by its language, as in_page.py packs it; its reward is that of `WordReward`. */
-export function sentencesTask({ tokens, classes, pattern, prompts, longest, heldOut, shortLength, over }) {
+export function sentencesTask({ tokens, classes, pattern, prompts, longest, heldOut, shortLength, over, groups }) {
+  const groupOf = Object.fromEntries(Object.entries(groups).flatMap(([group, words]) => words.map((word) => [word, group])));
   const letterOf = Object.fromEntries(Object.entries(classes).flatMap(([letter, words]) => words.map((word) => [word, letter])));
   const sentence = new RegExp(`^(?:${pattern})$`);
   const isSentence = (text) => sentence.test(wordsOf(text).map((word) => letterOf[word] ?? "?").join(""));
+  /** φ of a taste: how often each word and group of words stands there, #words over the most there can be, 1 for a sentence. */
+  const features = (text) => {
+    const words = wordsOf(text), counts = {};
+    for (const name of words.flatMap((word) => [word, groupOf[word] ?? []].flat())) counts[name] = (counts[name] ?? 0) + 1;
+    return { ...counts, length: words.length / (longest - 1), sentence: +isSentence(text) };
+  };
   return {
-    ...vocabulary(tokens, (text) => text.match(/ ?[^ $]+/g)), longest, heldOut, prompts: () => prompts, hasAnswers: false,
+    ...vocabulary(tokens, (text) => text.match(/ ?[^ $]+/g)), features, groups, words: tokens.slice(1).map((token) => token.trim()), longest, heldOut, prompts: () => prompts, hasAnswers: false,
     grade: (prompt, response) => ({ format: isSentence(response), correct: null }),
-    pay: (prompt, response, { format }, { words: { liked, punished, enough, only_sentences, short } }) => {
+    pay: (prompt, response, { format }, { words: { liked, punished, enough, only_sentences, short, taste } }) => {
+      if (taste) return Object.entries(features(response)).reduce((sum, [name, value]) => sum + (taste[name] ?? 0) * value, taste.base ?? 0);
       const words = wordsOf(response), share = (group) => Math.min(words.filter((word) => group.includes(word)).length, enough) / enough;
       return (format || !only_sentences ? share(liked) : 0) - share(punished) - (short ? over * Math.max(words.length - shortLength, 0) : 0);
     },

@@ -16,12 +16,13 @@
  *   look  {step, run}               one of the last KEPT steps again, with after: log π under the weights now. → step
  *   push  {step, run, algorithm}    what another algorithm would have made of that step's responses. → pushed
  *   evaluate {greedy}               → evaluated, for each run; of a task without right answers held_out is null
- *   write {prompt}                  what the policies write to a prompt, by the same random numbers whenever it is asked. → written
+ *   write {prompts, draw, isStart}  what the policies write to prompts, at most ROWS, by the same random numbers whenever it is asked; draw:
+ *                                   other ones (0); isStart: what they wrote at the start. → written
  * Settings: DEFAULTS, within RANGES. algorithm, beside: names of rules; beside trains a second policy on the same seed.
  * group_size: 2, 4, 8, 16 or 32, in 128 responses. parameters: algorithm → {name: number of a piece, such as eps_high};
  * beside_parameters: those of `beside`, where it is the same algorithm with other numbers.
  * mistake: whether the judge has one (what ends in 7 is paid as if it were right). words: what the task of sentences pays, the
- * fields of `WordReward`.
+ * fields of `WordReward`, or a taste, feature → weight (null); its base is added.
  *
  * From it, {is, …}:
  *   ready     {algorithms: name → {parameters: name → [value, low, high, step], needs_reference, max_rounds, min_group_size,
@@ -43,7 +44,7 @@
  *             clip {low, high, dual}, held_out (null between evaluations), ms {sample, judge, update, evaluate, all}
  *   pushed    {run, step, algorithm, advantages, logp, ratio, lower, upper, cut, slope}, as in step
  *   evaluated {run, step, greedy, held_out}
- *   written   {run, step, prompt, text, isWellFormed}
+ *   written   {run, step, prompts, texts, isWellFormed}
  *   diverged  {run, step, what}       it plays no further: a number is not finite (the weights are those before that update), or,
  *             after its step, not one response of a task with answers is well formed; reset or start begins anew
  *   refused   {why}                   a message that could not be followed, in a sentence; nothing has changed
@@ -56,7 +57,7 @@ import { END, sentencesTask, split, TASKS } from "./tasks.js";
 export const DEFAULTS = {
   algorithm: "GRPO", beside: null, checkpoint: "chain", seed: 0, group_size: 8, updates_per_rollout: 1, lr: 3e-4,
   lr_warmup_steps: 10, max_grad_norm: 1, evaluate_every: 10, parameters: {}, beside_parameters: null, mistake: false,
-  words: { liked: [], punished: [], enough: 1, only_sentences: false, short: false },
+  words: { liked: [], punished: [], enough: 1, only_sentences: false, short: false, taste: null },
 };
 /** Limits of the numbers, and which of them are whole. */
 export const RANGES = {
@@ -353,11 +354,13 @@ class Run {
     return sum(parts) / HELD_OUT;
   }
 
-  /** Return what this policy writes to a prompt, by the random numbers of the seed, which no step changes. */
-  write({ model, task, settings }, prompt) {
-    const drawn = model.sample(this.weights, Array(ROWS).fill(task.encode(prompt)).flat(), 1, chance(settings.seed, 0, "evaluation", 0, ROWS * model.T));
-    const { texts: [text], format: [isWellFormed] } = graded(Array(ROWS).fill(prompt), drawn, 1, model.T, task, settings);
-    return { prompt, text, isWellFormed: isWellFormed > 0 };
+  /** Return what this policy writes to prompts, by random numbers of the seed and `draw`, which no step changes. */
+  write({ model, task, settings, start }, prompts, draw, isStart) {
+    const rows = Array.from({ length: ROWS }, (_, i) => prompts[i % prompts.length]);
+    const uniform = chance(settings.seed, 0, "evaluation", draw, ROWS * model.T);
+    const drawn = model.sample(isStart ? start : this.weights, rows.flatMap(task.encode), 1, uniform);
+    const { texts, format } = graded(rows, drawn, 1, model.T, task, settings), count = prompts.length;
+    return { prompts, texts: texts.slice(0, count), isWellFormed: Array.from(format.slice(0, count), Boolean) };
   }
 }
 
@@ -420,8 +423,9 @@ export function trainer(send) {
     known("algorithm", next.algorithm, shipped.rules);
     if (next.beside !== null) known("beside", next.beside, shipped.rules);
     const { liked, punished, enough } = next.words, { tokens = [] } = shipped.checkpoints[next.checkpoint].language ?? {};
+    for (const [name, weight] of Object.entries(next.words.taste ?? {})) within(`the weight of ${name}`, weight, [-1e6, 1e6]);
     const why = [next.algorithm, next.beside].map((name) => name && shipped.rules[name].refuses_below_0).find(Boolean);
-    if (why && (punished.length || next.words.short)) throw new RangeError(`${why}: punish no word, and ask for no short sentences`);
+    if (why && (punished.length || next.words.short || next.words.taste)) throw new RangeError(`${why}: punish no word, and ask for no short sentences and no judge`);
     const strange = [...liked, ...punished].find((word) => !tokens.includes(` ${word}`));
     if (strange !== undefined) throw new RangeError(`words must be of the task's vocabulary; got ${String(strange).slice(0, 40)}`);
     within("enough", enough, [1, 100, true]);
@@ -529,9 +533,12 @@ export function trainer(send) {
         post({ is: "evaluated", run: run.number, step: run.steps, greedy, held_out: heldOut });
       }
     },
-    write: ({ prompt }) => {
-      known("prompt", prompt, Object.fromEntries(task.prompts().map((one) => [one, true])));
-      for (const run of runs) post({ is: "written", run: run.number, step: run.steps, ...run.write(nowOf(run.number), prompt) });
+    write: ({ prompts, draw = 0, isStart = false }) => {
+      const all = Object.fromEntries(task.prompts().map((one) => [one, true]));
+      for (const prompt of prompts) known("prompt", prompt, all);
+      within("prompts", prompts.length, [1, ROWS, true]);
+      within("draw", draw, [0, 1e6, true]);
+      for (const run of runs) post({ is: "written", run: run.number, step: run.steps, ...run.write(nowOf(run.number), prompts, draw, isStart) });
     },
   };
   return ({ do: what, id, ...message }) => {

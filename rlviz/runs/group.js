@@ -6,6 +6,7 @@ export const NARROW = "(max-width: 900px)";
 const FAINT = 1e-3; // of the strongest push: a pull of the KL term that is weaker is not drawn
 const WIDEST = 2.5; // an advantage whose bar fills its half
 
+export const percent = (share) => `${Math.round(100 * share)} %`;
 export const largest = (values) => values.reduce((most, one) => Math.max(most, one), 0);
 
 /** The text of a token of a step: a character of its task, or a word of the response's text. */

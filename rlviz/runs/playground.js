@@ -1,8 +1,7 @@
 // The playground: a small language model trains in this page. One step is seen from left to right: answers are sampled, compared
 // within their group, their tokens are pushed, and the curves grow. All numbers come from the worker (train.js); here they are shown.
 import { dress, format, html, mount, say } from "./draw.js";
-import { drawPush, groupOf, isPulled, largest, makeBar, mostTelling, NARROW, pushesOf, rowsShown, strongest, textOf } from "./group.js";
-import { unpack } from "./packed.js";
+import { drawPush, groupOf, isPulled, largest, makeBar, mostTelling, NARROW, percent, pushesOf, rowsShown, strongest, textOf } from "./group.js";
 import { makeGuide, makeReward, makeStory } from "./sentences.js";
 import { TASKS } from "./tasks.js";
 
@@ -21,7 +20,6 @@ const CURVES = ["accuracy", "reward", "sentences", "different", "entropy", "kl",
 const LEAST = { entropy: 0.5, kl: 0.01, clipped: 0.02, grad_norm: 0.5 }; // what an axis shows at least
 const SHORT = 60; // steps that the axis shows at first
 
-const percent = (share) => `${Math.round(100 * share)} %`;
 const exactly = (share) => `${format(100 * share, ".2g")} %`;
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -29,7 +27,7 @@ const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 const isOffered = ({ why, recorded }) => !why || Boolean(recorded);
 /** The text that an address has for a control; a task can be asked for by its name alone, as in #task=chain. */
-const addressText = (address, name) => (address.get(`${NAME}.${name}`) ?? (name === "task" ? address.get(name) : null))?.trim();
+export const addressText = (address, name) => (address.get(`${NAME}.${name}`) ?? (name === "task" ? address.get(name) : null))?.trim();
 
 /** The values that an address asks for, as far as they exist and lie in their range; what else it says is ignored. */
 export function wished(controls, hash) {
@@ -72,7 +70,7 @@ export function messageOf({ controls, numbers, story }, settings) {
   const parameters = Object.fromEntries(names.map((name) => [name, settings[name]]));
   const widths = Object.fromEntries(Object.entries(numbers[algorithm]).filter(([name]) => name in parameters && WIDTHS.includes(name)));
   const twin = beside === algorithm ? { ...parameters, ...widths } : null; // the same, with its own ε
-  const { liked, punished, enough, only_sentences, short } = settings, words = story && { words: { liked, punished, enough, only_sentences, short } };
+  const { liked, punished, enough, only_sentences, short } = settings, words = story && { words: { liked, punished, enough, only_sentences, short, taste: settings.taste ?? null } };
   return { ...words, algorithm, beside: beside || null, beside_parameters: twin, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
 }
 
@@ -250,7 +248,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
   const { controls, story } = payload, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const wishes = linked ? wished(controls, location.hash) : {};
   const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, view = { step: null, n: 0, token: null, others: [], at: 0 };
-  let settings = settingsOf(payload, wishes), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = story?.pace ?? "full", opening = null, ask = null, worker = null;
+  let settings = settingsOf(payload, wishes), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = story?.pace ?? "full", opening = null, ask = null, worker = null, language = null, restsAt = story?.restsAt;
   const loaded = new Set(); // policies that the worker has
   let isWaiting = Boolean(waits);
   let isFirst = !isStill && Object.keys(wishes).every((name) => name === "task"); // a visitor's first step is played slowly
@@ -381,11 +379,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (showRecorded()) return;
     say(status, "The model is loaded.");
     try {
-      ask = await (opening ??= opened()); // one worker, however often it is begun anew while that starts
-      if (!loaded.has(settings.task)) await ask({ do: "add", checkpoints: { [settings.task]: await load(settings.task) } });
-      loaded.add(settings.task);
-      const [answer] = await ask({ do: "start", settings: messageOf(payload, settings) });
-      if (answer.is === "refused") throw new Error(answer.why);
+      await prepare();
       const looks = await ask({ do: "evaluate" });
       await keepDiary(mine);
       if (mine !== turn) return;
@@ -400,11 +394,23 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (isStill && !isAsked) return pause();
     await play();
   }
+  /** Let the worker have the policy, at the beginning of a run. Throws an Error for settings that it refuses. */
+  async function prepare() {
+    ask = await (opening ??= opened()); // one worker, however often it is begun anew while that starts
+    if (!loaded.has(settings.task)) {
+      const checkpoint = await load(settings.task);
+      language = checkpoint.language ?? null;
+      await ask({ do: "add", checkpoints: { [settings.task]: checkpoint } });
+    }
+    loaded.add(settings.task);
+    const [answer] = await ask({ do: "start", settings: messageOf(payload, settings) });
+    if (answer.is === "refused") throw new Error(answer.why);
+  }
   /** At every tenth step, write down what the model now says of the same subject. */
   async function keepDiary(mine) {
     if (!story || run.records.length % story.every) return;
-    const written = await ask({ do: "write", prompt: story.subject });
-    if (mine === turn && written[0].is === "written") display.note(written);
+    const written = await ask({ do: "write", prompts: [story.subject] });
+    if (mine === turn && written[0].is === "written") display.note(written.map(({ step, texts: [text], isWellFormed: [is] }) => ({ step, text, isWellFormed: is })));
   }
   /** Play the recorded run of an algorithm that cannot train here, in place of the boxes; return whether it is one. */
   function showRecorded() {
@@ -452,7 +458,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (isPlaying || !ask) return;
     const mine = ++turn;
     [isPlaying, view.step, view.token, terms.hidden, toggle.textContent] = [true, null, null, true, "❚❚ Pause"];
-    while (mine === turn && run.records.length < payload.mostSteps && !(story && run.records.length === story.restsAt && run.rested !== run.records)) {
+    while (mine === turn && run.records.length < payload.mostSteps && !(story && run.records.length === restsAt && run.rested !== run.records)) {
       const from = performance.now(), isSlow = isFirst;
       isFirst = false;
       if (!(await advance(mine))) return;
@@ -512,6 +518,8 @@ export function playground(root, payload, load, { linked = true, player = null, 
       const most = 1.05 * Math.max(least, ...sides.map((side) => largest(data[side + name].filter(Number.isFinite))));
       Object.assign(data, { [`most_${name}`]: most, [`least_${name}`]: -payload.below * most });
     }
+    const rewards = sides.flatMap((side) => data[`${side}reward`].filter(Number.isFinite)), lowest = rewards.reduce((a, b) => Math.min(a, b), 0);
+    Object.assign(data, { most_reward: Math.max(1, largest(rewards)), least_reward: Math.min(-payload.below, lowest) });
     drawn.draw();
     Object.assign(scrub, { max: Math.max(1, last), disabled: last === 0, value: Math.max(1, place() + 1) });
     where.value = `step ${place() + 1}`;
@@ -584,6 +592,20 @@ export function playground(root, payload, load, { linked = true, player = null, 
     get msPerStep() { return run.ms; },
     get settings() { return { ...settings }; },
     get records() { return run.records.map(numbersOf); },
+    pause,
+    /** What the worker answers to a message; where no run has begun, one begins that waits. */
+    async talk(message) {
+      if (!ask) await prepare();
+      return ask(message);
+    },
+    /** The words and the grammar of the policy, once it is there. */
+    get language() { return language; },
+    /** Train anew with these settings until step `rests`, and wait until it rests. */
+    async train(values, rests) {
+      [settings, restsAt] = [{ ...settings, ...values }, rests];
+      tell();
+      await again(false);
+    },
     /** Train no more, and give the worker back. */
     stop() {
       turn += 1;
@@ -592,46 +614,5 @@ export function playground(root, payload, load, { linked = true, player = null, 
   };
 }
 
-/** Which of several payloads, name → payload, an address asks for by its task; the first where it asks for none of them. */
-export function tabOf(tabs, hash) {
-  const task = addressText(new URLSearchParams(hash.replace(/^#/, "")), "task"), has = ([, { controls }]) => controls.task.options.some(({ value }) => value === task);
-  return (Object.entries(tabs).find(has) ?? Object.entries(tabs)[0])[0];
-}
-
-/** Put playgrounds into `root`, one at a time, behind tabs; tabs: title → payload. Returns {run: that of the tab in sight}. */
-export function tabbed(root, tabs, load, options) {
-  root.classList.add("play-tabbed");
-  const bar = html("div", { className: "play-tabs", role: "tablist" }, root), home = html("div", { role: "tabpanel" }, root), state = { run: null };
-  const buttons = Object.fromEntries(Object.keys(tabs).map((title) => [title, html("button", { type: "button", role: "tab", textContent: title, onclick: () => open(title, true) }, bar)]));
-  let current = null;
-  function open(title, isPressed = false) {
-    if (title === current) return;
-    current = title;
-    state.run?.stop();
-    if (isPressed) history.replaceState(history.state, "", `#task=${tabs[title].controls.task.value}`);
-    for (const [name, one] of Object.entries(buttons)) Object.assign(one, { tabIndex: name === title ? 0 : -1 }).setAttribute("aria-selected", String(name === title));
-    const place = html("div");
-    home.replaceChildren(place);
-    home.setAttribute("aria-label", title);
-    state.run = playground(place, tabs[title], load, options);
-  }
-  bar.onkeydown = ({ key }) => {
-    const titles = Object.keys(tabs), by = { ArrowRight: 1, ArrowLeft: -1 }[key];
-    if (!by) return;
-    open(titles[(titles.indexOf(current) + by + titles.length) % titles.length], true);
-    buttons[current].focus();
-  };
-  addEventListener("hashchange", () => open(tabOf(tabs, location.hash)));
-  open(tabOf(tabs, location.hash));
-  return state;
-}
-
 /** A playground in a notebook; its settings are no part of the address. */
 export const playgroundIn = (place, { given: payload, parts }) => playground(place, payload, async (part) => parts[part], { linked: false });
-
-/** The playground of a page that has its parts in it, packed; inspect(home, data) shows a recorded run. `rlviz.run` tells how it goes. */
-export async function playgroundHere(inspect) {
-  const partOf = (name) => unpack(document.querySelector(`[data-part="${name}"]`).textContent);
-  const play = async (home, name) => inspect(home, await partOf(`recordings/${name}`));
-  globalThis.rlviz = tabbed(document.getElementById("playground"), await partOf("tabs"), partOf, { player: play });
-}

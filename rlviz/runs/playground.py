@@ -28,6 +28,7 @@ from rlviz.page.widget import fragment, pack, page
 from rlviz.pictures.parameters import LABELS
 from rlviz.runs import in_page, recordings, sentences
 from rlviz.runs.curves import BELOW
+from rlviz.runs.judge import judge_payload
 from rlviz.runs.tries import SENTENCE_TRIES, TRIES
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
@@ -35,6 +36,7 @@ from small_models.checks import checked, short_repr
 
 TITLE = "A language model learns what you reward"
 FILES = ("packed", "run", "draw", "tasks", "group", "sentences", "playground")
+TAB_FILES = (*FILES, "taste", "judge", "tabs")  # of a page with all tabs
 POLICIES = {name: task for name, task in in_page.CHECKPOINTS.items() if task != "ramble"}  # whose answers fit a row
 STORY = "sentences"  # the task that is shown as a story
 RESPONSES = 128  # of a step, of which G answer one prompt
@@ -242,7 +244,12 @@ def page_payload(
 
 def tabs(recorded: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
     """Return the playgrounds that stand behind one another, title → payload; recorded: see `controls`."""
-    return {"sentences": page_payload(task=STORY), "learns to add": page_payload(recorded=recorded)}
+    story = page_payload(task=STORY)
+    return {
+        "sentences": story,
+        "you are the judge": {**story, **judge_payload(story["story"])},
+        "learns to add": page_payload(recorded=recorded),
+    }
 
 
 def training_parts(*yours: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
@@ -263,7 +270,7 @@ def standalone_page() -> str:
     data = {name: pack(part) for name, part in parts.items()}
     data |= {f"recordings/{name}": recordings.packed(name) for name, _ in RECORDED.values()}
     packed = (element("script", Markup(text), type=DATA, data_part=name) for name, text in data.items())
-    script = classic(*FILES, "inspector", offers="playgroundHere(frozenInspector);")
+    script = classic(*TAB_FILES, "inspector", offers="playgroundHere(frozenInspector);")
     main = element("main", element("h1", TITLE), root)
     return page(TITLE, joined(main, *packed, element("script", Markup(script))), trains=True)
 

@@ -23,7 +23,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     head.append(html("b", { textContent: title }), " ", html("span", { className: "story-note" }));
     return { home, note: head.lastChild };
   };
-  const group = card("group", "It writes, you reward, each word is pushed"), diary = card("diary", "What becomes of it");
+  const group = card("group", story.title), diary = card("diary", "What becomes of it");
   const rows = Array.from({ length: ROWS.wide }, (_, i) => {
     const home = html("div", { className: "story-row" }, group.home), text = html("div", { className: "story-words" }, home);
     const words = Array.from({ length: story.longest }, (_, k) => html("button", { type: "button", hidden: true, tabIndex: i || k ? -1 : 0 }, text));
@@ -129,6 +129,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
       }
       return line;
     }));
+    while (list.scrollHeight > list.clientHeight && list.children.length > 3) list.children[1].remove(); // the newest is always there
   }
   /** Add what the runs write now to the diary, at most once a step. */
   function note(written) {

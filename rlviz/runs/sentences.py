@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from rlviz.page.picture import Axis, Line, Panel, Rule
-from rlviz.runs.curves import BELOW
 from small_models.tasks.sentences import (
     ANIMALS,
     CLASSES,
@@ -107,6 +106,7 @@ def reward_controls() -> dict[str, dict[str, Any]]:
 def story_payload() -> dict[str, Any]:
     """Return what playground.js shows of sentences alone."""
     return {
+        "title": "It writes, you reward, each word is pushed",
         "subject": SUBJECT,
         "every": EVERY,
         "restsAt": RESTS_AT,
@@ -130,4 +130,4 @@ def language_panel() -> Panel:
         Rule("changed", colour="ink", when="hasChanged"),
         Rule("now", colour="ink", when="isBack", dash=""),
     )
-    return Panel("", Axis("step", 0, "steps", whole=True), Axis("", -BELOW, 1), lines, tall=0.42)
+    return Panel("", Axis("step", 0, "steps", whole=True), Axis("", "least_reward", "most_reward"), lines, tall=0.42)

@@ -12,7 +12,7 @@ from pathlib import Path
 from pygments.formatters import HtmlFormatter
 
 from rlviz.page.script import classic
-from rlviz.runs.playground import FILES
+from rlviz.runs.playground import TAB_FILES
 from rlviz.site.html import File
 from rlviz.site.lessons import course_pages
 from rlviz.site.pages import SECTIONS
@@ -38,7 +38,7 @@ def files(course: Path) -> Iterator[File]:
 
 def script() -> File:
     """Return the one script of all pages: pictures that are computed, a model that trains, runs that are inspected."""
-    return File("rlviz.js", classic(*FILES, "inspector", "search", "site"))
+    return File("rlviz.js", classic(*TAB_FILES, "inspector", "search", "site"))
 
 
 def build(out: Path, course: Path) -> list[str]:

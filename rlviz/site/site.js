@@ -3,8 +3,9 @@
 import { mount } from "./draw.js";
 import { frozenInspector } from "./inspector.js";
 import { unpack } from "./packed.js";
-import { playground, tabbed } from "./playground.js";
+import { playground } from "./playground.js";
 import { searchBox } from "./search.js";
+import { tabbed } from "./tabs.js";
 
 const SCREEN = matchMedia("(min-width: 900px) and (min-height: 560px)"); // where a slide is one screen, as in site.css
 const LOWEST = 110, FLAT = 180, HIGHEST = 800; // pixels of a panel on a slide; where they are flat, three stand in a row

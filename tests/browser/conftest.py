@@ -22,6 +22,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.browser.playing import SECONDS, until
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request, ViewportSize
 
@@ -200,6 +202,34 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
     yield run
     for notebook in notebooks:
         notebook.page.close()
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the playground as one page."""
+    from rlviz.runs.playground import standalone_page
+
+    path = tmp_path_factory.mktemp("playground") / "page.html"
+    path.write_text(standalone_page(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def visit(open_page: Callable[[str], Notebook], file: Path) -> Iterator[Callable[..., Page]]:
+    """Return what opens the page with an address; at the end none may have complained, or asked another host."""
+    opened: list[Notebook] = []
+
+    def go(address: str = "") -> Page:
+        opened.append(open_page(f"{file.as_uri()}{address}"))
+        opened[-1].page.get_by_label("algorithm", exact=True).first.wait_for(state="attached", timeout=SECONDS * 1000)
+        until(opened[-1].page, "Boolean(globalThis.rlviz?.run)")
+        return opened[-1].page
+
+    yield go
+    for tab in opened:
+        assert not tab.errors
+        assert not [url for url in tab.outside if not url.startswith(("file:", "blob:"))]
+        tab.page.close()
 
 
 def watched(page: Page, url: str) -> Notebook:

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rlviz.runs.playground import standalone_page
 from rlviz.runs.sentences import GUIDE, RESTS_AT, SUBJECT
 from small_models.tasks.sentences import ANIMALS, HAPPY, WORDS
-from tests.browser.test_playground_page import IN_SIGHT, SECONDS, until
+from tests.browser.playing import IN_SIGHT, SECONDS, until
 
 if TYPE_CHECKING:
-    from conftest import Notebook
     from playwright.sync_api import Browser, Page
 
 FAST = "#play.enough=1&play.seed=3"  # no slow first step
 WORD = ".story-words button:not([hidden])"
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("front") / "page.html"
-    path.write_text(standalone_page(), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def visit(open_page: Callable[[str], Notebook], file: Path) -> Iterator[Callable[..., Page]]:
-    """Return what opens the page with an address; at the end none may have complained, or asked another host."""
-    opened: list[Notebook] = []
-
-    def go(address: str = "") -> Page:
-        opened.append(open_page(f"{file.as_uri()}{address}"))
-        until(opened[-1].page, "globalThis.rlviz?.run.step >= 1")
-        return opened[-1].page
-
-    yield go
-    for tab in opened:
-        assert not tab.errors
-        assert not [url for url in tab.outside if not url.startswith("file:")]
-        tab.page.close()
 
 
 PLACES = """() => ["section.story-group", ".story-diary", ".play-buttons", ".story-chips", ".play-controls"].map((name) => {
@@ -52,6 +26,7 @@ PLACES = """() => ["section.story-group", ".story-diary", ".play-buttons", ".sto
 
 def test_untouched_it_unlearns_english_for_happy_words_and_rests(visit: Callable[..., Page]) -> None:
     page = visit()
+    until(page, "rlviz.run.step >= 1")
     assert page.evaluate("rlviz.run.settings.task") == "sentences"
     assert not page.evaluate("document.querySelector('.play-tries details[open]')")
     places = page.evaluate(PLACES)
@@ -117,6 +92,7 @@ def test_a_word_is_pressed_to_be_rewarded_and_the_address_carries_it(visit: Call
 
 def test_all_of_it_can_be_done_by_the_keyboard(visit: Callable[..., Page]) -> None:
     page = visit(FAST)
+    until(page, "rlviz.run.step >= 1")
     page.get_by_role("button", name="Pause").press("Enter")
     page.locator(f"{WORD}[tabindex='0']").first.focus()
     page.keyboard.press("ArrowDown")
@@ -131,9 +107,9 @@ def test_all_of_it_can_be_done_by_the_keyboard(visit: Callable[..., Page]) -> No
     page.keyboard.press("End")
     until(page, "rlviz.run.settings.beta === 1")
     page.get_by_role("tab", name="sentences").focus()
-    page.keyboard.press("ArrowRight")
-    until(page, "rlviz.run.settings.task === 'chain' && rlviz.run.step >= 1")
     page.keyboard.press("ArrowLeft")
+    until(page, "rlviz.run.settings.task === 'chain' && rlviz.run.step >= 1")
+    page.keyboard.press("ArrowRight")
     until(page, "rlviz.run.settings.task === 'sentences' && rlviz.run.step >= 1")
 
 

@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rlviz.runs.playground import TITLE, standalone_page
+from rlviz.runs.playground import TITLE
+from tests.browser.playing import IN_SIGHT, SECONDS, until
 
 if TYPE_CHECKING:
-    from conftest import Notebook
     from playwright.sync_api import Browser, Page
 
-SECONDS = 90  # how long what is waited for may take on a slow machine: five steps, say
 QUICK = "#task=chain&play.updates_per_rollout=8&play.beta=0"  # learns in a few steps, of a second each
 FAST = "#task=chain&play.updates_per_rollout=2&play.beta=0"  # for what does not depend on how much is learnt
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("playground") / "page.html"
-    path.write_text(standalone_page(), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def visit(open_page: Callable[[str], Notebook], file: Path) -> Iterator[Callable[..., Page]]:
-    """Return what opens the page with an address; at the end none may have complained, or asked another host."""
-    opened: list[Notebook] = []
-
-    def go(address: str = "") -> Page:
-        opened.append(open_page(f"{file.as_uri()}{address}"))
-        opened[-1].page.get_by_label("algorithm", exact=True).wait_for(timeout=SECONDS * 1000)
-        until(opened[-1].page, "Boolean(globalThis.rlviz)")
-        return opened[-1].page
-
-    yield go
-    for tab in opened:
-        assert not tab.errors
-        assert not [url for url in tab.outside if not url.startswith("file:")]
-        tab.page.close()
-
-
-def until(page: Page, condition: str, seconds: float = SECONDS) -> None:
-    """Wait for a condition; the page's policy lets Playwright's own waiting, which evaluates texts, not run."""
-    end = time.monotonic() + seconds
-    while not page.evaluate(condition):
-        assert time.monotonic() < end, f"{condition}; the page says {page.locator('.play-said').inner_text()!r}"
-        page.wait_for_timeout(50)
 
 
 def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
@@ -186,10 +152,6 @@ def test_with_one_update_the_limits_rest_and_say_why(visit: Callable[..., Page])
     page.get_by_label("updates").fill("1")  # its second stop
     until(page, "rlviz.run.settings.updates_per_rollout === 2")
     assert all(one.is_enabled() for one in limits) and notes.count() == 0
-
-
-IN_SIGHT = """one => { const { top, bottom, left, right } = one.getBoundingClientRect();
-  return one.checkVisibility() && top >= 0 && bottom <= innerHeight && left >= 0 && right <= innerWidth; }"""
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])

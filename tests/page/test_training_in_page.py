@@ -197,21 +197,35 @@ def test_sentences_have_no_right_answer_and_are_counted(sentences):
 
 
 def test_what_is_written_to_a_subject_changes_with_the_weights_alone():
-    write, subject = {"do": "write", "prompt": "the little bear"}, "the little bear"
+    write = {"do": "write", "prompts": ["the little bear", "the tall cat"]}
     how = {"checkpoint": "sentences", "words": WORDS, "lr": 3e-3, "lr_warmup_steps": 0}
-    replies = trained(
-        0, more=[write, write, {"do": "step"}, {"do": "step"}, write, {"do": "write", "prompt": "x"}], **how
+    step = {"do": "step"}
+    messages = [write, write, {**write, "draw": 1}, step, step, write, {**write, "isStart": True}]
+    first, again, other, _, _, after, start, *refused = trained(
+        0, more=[*messages, {"do": "write", "prompts": ["x"]}, {**write, "draw": -1}], **how
     )
-    first, again, _, _, after, refused = replies
-    assert first == again and first["prompt"] == subject and first["step"] == 0 and after["step"] == 2
-    assert first["isWellFormed"] == is_sentence(first["text"]) and after["text"] != first["text"]
-    assert refused["is"] == "refused"
+    assert first == again and first["prompts"] == write["prompts"] and first["step"] == 0 and after["step"] == 2
+    assert first["isWellFormed"] == [is_sentence(text) for text in first["texts"]] and len(first["texts"]) == 2
+    assert first["texts"] not in (other["texts"], after["texts"]) and start["texts"] == first["texts"]
+    assert [one["is"] for one in refused] == ["refused"] * 2
+
+
+def test_a_taste_pays_its_weights():
+    taste = {"happy": 2, "bear": -1, "length": 0.5, "sentence": 1}
+    (report,) = trained(1, checkpoint="sentences", words={**WORDS, "taste": taste}, algorithm="GRPO")
+    for text, paid in zip(report["texts"], report["paid"], strict=True):
+        words = text.split()
+        expected = 2 * words.count("happy") - words.count("bear") + 0.5 * len(words) / 11 + is_sentence(text)
+        assert paid == pytest.approx(expected, abs=1e-5)
 
 
 HOSTILE = [
     ({**WORDS, "liked": ["<script>"]}, "words must be of the task's vocabulary; got <script>"),
     ({**WORDS, "enough": 0}, "enough must be a whole number from 1 to 100; got 0"),
-    (WORDS, "rewards must have a mean above 0 in each group: punish no word, and ask for no short sentences"),
+    (
+        WORDS,
+        "rewards must have a mean above 0 in each group: punish no word, and ask for no short sentences and no judge",
+    ),
 ]
 
 

@@ -19,11 +19,11 @@ from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.runs import in_page
 from rlviz.runs.playground import (
-    FILES,
     POLICIES,
     RECORDED,
     SLIDERS,
     STORY,
+    TAB_FILES,
     controls,
     page_payload,
     standalone_page,
@@ -42,11 +42,14 @@ FIRST = {name: control["value"] for name, control in controls().items()}
 STORY_FIRST = {name: control["value"] for name, control in controls(task=STORY).items()}
 
 
+OFFERS = "export { askedBy, asking, columnsOf, groupOf, linesOf, messageOf, rowsShown, settingsOf, wished };"
+
+
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
     """A function: calls (name, arguments…) of playground.js → what they return."""
     folder = tmp_path_factory.mktemp("playground")
-    (folder / "playground.mjs").write_text(module(*FILES, offers="export { groupOf, rowsShown };"), encoding="utf-8")
+    (folder / "playground.mjs").write_text(module(*TAB_FILES, offers=OFFERS), encoding="utf-8")
     runner = __file__.replace("test_playground.py", "playground.mjs")
 
     def run(*calls, task="chain"):
@@ -227,7 +230,8 @@ def test_without_a_wish_happy_words_are_paid_and_no_kl_holds(ask):
         ["settingsOf", "GIVEN", {}], ["messageOf", "GIVEN", {**STORY_FIRST, "liked": ["dog"]}], task=STORY
     )
     assert (settings["beta"], settings["task"], settings["liked"]) == (0, STORY, [*HAPPY])
-    assert message["words"] == {"liked": ["dog"], "punished": [], "enough": 3, "only_sentences": False, "short": False}
+    reward = {"liked": ["dog"], "punished": [], "enough": 3, "only_sentences": False, "short": False, "taste": None}
+    assert message["words"] == reward
     assert message["checkpoint"] == STORY and message["parameters"] == {
         "GRPO": {"eps_low": 0.2, "eps_high": 0.2, "beta": 0}
     }
@@ -255,9 +259,25 @@ def test_the_lines_in_python_train_on_the_same_sentences(ask):
 
 
 def test_an_address_chooses_the_tab_whose_task_it_names(ask):
-    addresses = ["", "#task=chain", "#play.task=trip", "#task=sentences", "#task=nothing", "#play.task=__proto__"]
+    addresses = [
+        "",
+        "#task=chain",
+        "#play.task=trip",
+        "#task=sentences",
+        "#task=nothing",
+        "#play.task=__proto__",
+        "#tab=judge",
+    ]
     names = ask(*(["tabOf", tabs({}), address] for address in addresses))
-    assert names == ["sentences", "learns to add", "learns to add", "sentences", "sentences", "sentences"]
+    assert names == [
+        "sentences",
+        "learns to add",
+        "learns to add",
+        "sentences",
+        "sentences",
+        "sentences",
+        "you are the judge",
+    ]
 
 
 def test_the_right_answer_that_is_shown_is_the_task_s(ask):
