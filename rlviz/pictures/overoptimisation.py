@@ -115,6 +115,6 @@ explore_overoptimisation = explorer(
     named={
         "30 pairs": {},
         "100 pairs": {"pairs": 100},
-        "groups of words, β .2": {"features": "words and groups", "beta": 0.2},
+        "all features, β .2": {"features": [*FEATURES][-1], "beta": 0.2},
     },
 )

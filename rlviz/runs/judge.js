@@ -3,7 +3,7 @@
 import { dress, format, html, say } from "./draw.js";
 import { percent } from "./group.js";
 import { playground } from "./playground.js";
-import { sentencesTask } from "./tasks.js";
+import { sentencesTask, wordsOf } from "./tasks.js";
 import { fitTaste, readPreferences, shuffled, wilson, writePreferences } from "./taste.js";
 
 const PAIRS_DRAWN = 64; // at once, two sentences to each of so many subjects
@@ -62,7 +62,7 @@ export function judging(root, payload, load, options) {
   /** Let the policy write pairs: two sentences to each of some subjects; now: as it is now, rather than as it began. */
   async function refill(now) {
     const prompts = shuffled(run.language.prompts).slice(0, PAIRS_DRAWN), texts = await write(prompts.flatMap((one) => [one, one]), !now, ++draw);
-    supply = prompts.map((prompt, i) => ({ prompt, texts: [texts[2 * i], texts[2 * i + 1]] })).filter(({ texts: [a, b] }) => a.trim() !== b.trim());
+    supply = prompts.map((prompt, i) => ({ prompt, texts: [texts[2 * i], texts[2 * i + 1]] })).filter(({ texts: [a, b] }) => a.trim() !== b.trim() && wordsOf(`${a} ${b}`).every((word) => task.words.includes(word)));
   }
   function show({ prompt, texts }) {
     say(subject, `${prompt} …`);

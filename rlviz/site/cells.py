@@ -32,7 +32,7 @@ WORDS = {  # of a lesson → what its page says in their place
 }
 RUNNING = re.compile(r"Shift ?\+ ?Enter|\b[Rr]un (?:the|this|these|all|every|next)\b[^.\n]*\bcells?\b|\b[Rr]e-?run\b")
 PANEL = "training_panel"
-WAITS = "Press Train. The model is loaded then, 0.4 MB."
+WAITS = "Press Train. The model is loaded then, 0.5 MB."
 FIGURE = "<Figure"  # what matplotlib says of a picture
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 FILE = Path(__file__).parent / "shipped" / "overoptimisation.csv"
 PAIRS, BETAS, SEEDS = (10, 30, 100), (0.0, 0.2), range(5)
 STEPS, EVERY = 60, 10  # of a run, and between two looks
-FEATURES = {  # of the model of the judge → what `fit_taste` is called with
-    "words": {},
-    "words and groups": {"with_groups": True},
-    "words and sentence": {"with_sentence": True},
+HOT = "all, pairs at temperature 1.5"  # of which one in seven is no sentence; at 1 it is one in two hundred
+FEATURES = {  # of the model of the judge → the temperature of the pairs, and what `fit_taste` is called with
+    "words": (1.0, {}),
+    "words and groups": (1.0, {"with_groups": True}),
+    "words and sentence": (1.0, {"with_sentence": True}),
+    HOT: (1.5, {"with_groups": True, "with_sentence": True}),
 }
 CHOICES = (1, 4, 16, 64, 256)  # n, of best of n
 TRAINING, CHOOSING = "GRPO", "best of n"

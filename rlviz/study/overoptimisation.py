@@ -31,11 +31,19 @@ TASK = Sentences()
 RUN = ("way", "pairs", "beta", "features", "seed")  # columns that name a run
 
 
-def sample_texts(policy: Policy, prompts: Sequence[str], group_size: int, seed: int) -> tuple[Samples, list[list[str]]]:
+def sample_texts(
+    policy: Policy, prompts: Sequence[str], group_size: int, seed: int, temperature: float = 1.0
+) -> tuple[Samples, list[list[str]]]:
     """Return responses to the prompts, as tokens and as text."""
     generator = torch.Generator().manual_seed(seed)
     samples = sample(
-        policy, prompts, task=TASK, group_size=group_size, max_new_tokens=TASK.max_new_tokens, generator=generator
+        policy,
+        prompts,
+        task=TASK,
+        group_size=group_size,
+        max_new_tokens=TASK.max_new_tokens,
+        temperature=temperature,
+        generator=generator,
     )
     return samples, samples.texts(policy)
 
@@ -53,9 +61,10 @@ def kl_to_start(policy: Policy, start: Policy, samples: Samples) -> float:
 
 def fit_judged(start: Policy, pairs: int, features: str, seed: int) -> Taste:
     """Fit a taste to what the simulated judge says of pairs of the start policy's sentences, eight to each training prompt."""
-    _, texts = sample_texts(start, TASK.train_prompts, 8, seed)
+    temperature, options = FEATURES[features]
+    _, texts = sample_texts(start, TASK.train_prompts, 8, seed, temperature)
     preferences = SimulatedJudge().judge(dict(zip(TASK.train_prompts, texts, strict=True)), pairs, seed=seed)
-    return fit_taste(preferences, **FEATURES[features])
+    return fit_taste(preferences, **options)
 
 
 def train_on_taste(start: Policy, taste: Taste, beta: float, seed: int) -> Iterator[dict[str, float]]:
