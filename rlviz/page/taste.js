@@ -1,5 +1,7 @@
 // What somebody likes, from pairs that they judged: Bradley and Terry's model, fitted as small_models/taste.py fits it.
 
+import { wordsOf } from "./tasks.js";
+
 const GRADIENT = 1e-9, NEWTON_STEPS = 50; // the fit ends at this norm of the gradient, or after so many steps
 
 const dot = (a, b) => a.reduce((sum, one, i) => sum + one * b[i], 0);
@@ -123,3 +125,20 @@ export function readPreferences(text, task, most = 10_000) {
 }
 /** Write judged pairs, as `readPreferences` and `rlviz train --pairs` read them. */
 export const writePreferences = (preferences) => preferences.map(({ equal, ...one }) => `${JSON.stringify(equal ? { ...one, equal } : one)}\n`).join("");
+
+/** Return how often two judges judged the same pair, and in which share of these they said the same; judges: lists of pairs. */
+export function agreement(judges) {
+  const answers = new Map(), plain = (text) => wordsOf(text).join(" ");
+  judges.forEach((preferences, number) => {
+    for (const { prompt, chosen, rejected, equal } of preferences) {
+      const key = [prompt, ...[plain(chosen), plain(rejected)].sort()].join("|");
+      if (!answers.has(key)) answers.set(key, new Map());
+      answers.get(key).set(number, equal ? "equal" : plain(chosen)); // of one judge the last answer counts
+    }
+  });
+  const same = [...answers.values()].flatMap((verdicts) => {
+    const values = [...verdicts.values()];
+    return values.flatMap((one, i) => values.slice(i + 1).map((other) => one === other));
+  });
+  return { compared: same.length, share: same.filter(Boolean).length / same.length };
+}

@@ -4,7 +4,7 @@ import { dress, format, html, say } from "./draw.js";
 import { percent } from "./group.js";
 import { playground } from "./playground.js";
 import { sentencesTask, wordsOf } from "./tasks.js";
-import { fitTaste, readPreferences, shuffled, wilson, writePreferences } from "./taste.js";
+import { agreement, fitTaste, readPreferences, shuffled, wilson, writePreferences } from "./taste.js";
 
 const PAIRS_DRAWN = 64; // at once, two sentences to each of so many subjects
 const BEST_OF = [1, 4, 16, 64, 256];
@@ -17,7 +17,7 @@ const scoreOf = (taste, task, text) => Object.entries(task.features(text)).reduc
 
 /** Put the tab into `root`. payload, load, options: those of `playground`, and payload.judge: texts and numbers of judge.py. Returns what `rlviz.run` is. */
 export function judging(root, payload, load, options) {
-  const { judge, story } = payload, preferences = [], rounds = [];
+  const { judge, story } = payload, preferences = [], files = [], rounds = []; // files: the pairs of others
   let task = null, supply = [], pair = null, fit = null, taste = null, pool = [], blind = null, draw = 0, isNow = false, isBusy = false, goal = judge.first;
   dress(root, JUDGE_CSS, "judge"); // judge.css, which Python puts before
   root.classList.add("play", "judge");
@@ -35,6 +35,7 @@ export function judging(root, payload, load, options) {
     return { button, text: html("span", {}, button) };
   });
   const more = html("div", { className: "play-buttons" }, choice.home);
+  const everyone = () => [...files.flat(), ...preferences];
   const button = (textContent, title, onclick, home = more) => html("button", { type: "button", textContent, title, onclick }, home);
   const equal = button("equal (0)", "Neither is better", () => choose(null)), undo = button("undo (u)", "Take the last answer back", back);
   const list = html("ul", { className: "judge-weights" }, belief.home), favourites = html("ol", { className: "judge-best" }, belief.home);
@@ -43,8 +44,8 @@ export function judging(root, payload, load, options) {
   const test = button("Blind test", "Eight pairs, before and after, without saying which", () => beginTest(), actions);
   const ask = button("Ten more pairs", "From the policy as it is now", () => askMore(), actions);
   button("Save pairs", "As a file that rlviz train --pairs reads", () => save(), actions);
-  const file = html("input", { type: "file", accept: ".jsonl,.json,application/json", hidden: true, onchange: () => open(file.files[0]) }, actions);
-  button("Load pairs", "A file of judged pairs", () => file.click(), actions);
+  const file = html("input", { type: "file", accept: ".jsonl,.json,application/json", multiple: true, hidden: true, onchange: () => open([...file.files]) }, actions);
+  button("Load pairs", "Files of judged pairs, such as those of a class", () => file.click(), actions);
   const reveal = html("ol", { className: "judge-reveal" }, choice.home), table = html("table", { className: "judge-rounds", hidden: true }, choice.home);
   const changes = html("p", { className: "judge-changes", hidden: true }, choice.home);
   changes.append(html("b", { textContent: "Change one thing: " }));
@@ -99,18 +100,18 @@ export function judging(root, payload, load, options) {
     return tell();
   }
   function tell() {
-    const count = preferences.length, missing = Math.max(0, goal - count);
+    const count = everyone().length, missing = Math.max(0, goal - count);
     say(choice.note, blind ? `${blind.answers.length + 1} of ${blind.pairs.length}` : `${count} pair${count === 1 ? "" : "s"}${missing ? `, ${missing} to go` : ""}`);
     say(choice.title, blind ? "Blind: which do you like better?" : "Which do you like better?");
     learn.disabled = isBusy || count < judge.first || Boolean(blind);
     test.disabled = ask.disabled = isBusy || !rounds.length || Boolean(blind);
-    undo.disabled = blind ? !blind.answers.length : !count;
+    undo.disabled = blind ? !blind.answers.length : !preferences.length;
     if (!blind && !rounds.length) say(status, missing ? judge.question : judge.ready);
   }
 
   // --- what it believes
 
-  function refit(used = preferences) {
+  function refit(used = everyone()) {
     fit = fitTaste(used, task, { withGroups: true });
     taste = used.length >= judge.first ? fit : null;
     list.replaceChildren();
@@ -142,8 +143,8 @@ export function judging(root, payload, load, options) {
 
   /** Train on the taste: values of the defaults, or of a way to break it {steps, beta, pairs: how many of them}. */
   async function train({ steps, beta, pairs = Infinity, gate = true }) {
-    if (isBusy || preferences.length < judge.first) return;
-    refit(preferences.slice(0, pairs));
+    if (isBusy || everyone().length < judge.first) return;
+    refit(everyone().slice(0, pairs));
     const { weights } = taste, groupOf = (word) => Object.keys(task.groups).find((name) => task.groups[name].includes(word));
     const worth = Object.fromEntries(task.words.map((word) => [word, weights[word] + (weights[groupOf(word)] ?? 0)]));
     const largest = Math.max(...Object.values(worth).map(Math.abs)), words = (sign) => task.words.filter((word) => sign * worth[word] > CLEAR * largest);
@@ -160,7 +161,7 @@ export function judging(root, payload, load, options) {
     await run.train({ taste: reward, liked: words(1), punished: words(-1), only_sentences: false, beta }, steps);
     isBusy = false;
     const [first] = run.records;
-    rounds.push({ pairs: Math.min(pairs, preferences.length), steps: run.step, beta, from: first?.reward ?? NaN, to: run.reward, sentences: run.sentences, gate, test: "" });
+    rounds.push({ pairs: Math.min(pairs, everyone().length), steps: run.step, beta, from: first?.reward ?? NaN, to: run.reward, sentences: run.sentences, gate, test: "" });
     isNow = true;
     supply = [];
     changes.hidden = false;
@@ -180,7 +181,7 @@ export function judging(root, payload, load, options) {
     });
   }
   function askMore() {
-    [goal, supply, isNow] = [preferences.length + judge.more, [], true];
+    [goal, supply, isNow] = [everyone().length + judge.more, [], true];
     choice.home.scrollIntoView({ block: "nearest" });
     say(status, judge.again);
     next();
@@ -225,22 +226,26 @@ export function judging(root, payload, load, options) {
   // --- files
 
   function save() {
-    const link = html("a", { href: URL.createObjectURL(new Blob([writePreferences(preferences)], { type: "application/jsonl" })), download: "pairs.jsonl" });
+    const link = html("a", { href: URL.createObjectURL(new Blob([writePreferences(everyone())], { type: "application/jsonl" })), download: "pairs.jsonl" });
     link.click();
   }
+  /** Take the pairs of files, each of one judge; one that cannot be read is named, and none of its pairs are taken. */
   async function open(chosen) {
-    if (!chosen) return;
-    let words;
-    try {
-      preferences.push(...readPreferences(await chosen.text(), task));
-      words = `${chosen.name}: ${preferences.length} pairs in all.`;
-      refit();
-    } catch (error) {
-      words = `${chosen.name} cannot be read: ${error.message}.`;
+    const words = [];
+    for (const one of chosen) {
+      try {
+        files.push(readPreferences(await one.text(), task));
+        words.push(`${one.name}: ${files.at(-1).length} pairs.`);
+      } catch (error) {
+        words.push(`${one.name} cannot be read: ${error.message}.`);
+      }
     }
+    const { compared, share } = agreement([...files, preferences]);
+    if (compared) words.push(`${compared} times two judged the same pair, and said the same in ${percent(share)}.`);
     file.value = "";
+    refit();
     tell();
-    say(status, words);
+    say(status, words.join(" "));
   }
 
   const keyed = (event) => {
@@ -265,7 +270,7 @@ export function judging(root, payload, load, options) {
   })();
   tell();
   const ours = {
-    get preferences() { return preferences.map((one) => ({ ...one })); },
+    get preferences() { return everyone().map((one) => ({ ...one })); },
     get rounds() { return rounds.map((one) => ({ ...one })); },
   };
   return Object.create(run, Object.getOwnPropertyDescriptors(ours));

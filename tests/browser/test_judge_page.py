@@ -79,6 +79,8 @@ def test_pairs_are_files_that_python_reads_and_a_wrong_one_is_named(page: Page, 
     assert len(read_preferences(path)) == 3
     page.locator("input[type=file]").set_input_files(path)
     until(page, "rlviz.run.preferences.length === 6")
+    words = page.locator(".play-said").first.inner_text()
+    assert "pairs.jsonl: 3 pairs. 3 times two judged the same pair, and said the same in 100 %." in words
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text('{"prompt": "the little bear", "chosen": "was rich .", "rejected": "was sad ."}\n')
     page.locator("input[type=file]").set_input_files(wrong)

@@ -12,7 +12,7 @@ from rlviz.page.script import script
 from rlviz.runs.in_page import pack_language
 from small_models.tasks import Sentences
 from small_models.tasks.sentences import WORDS
-from small_models.taste import Preference, fit_taste, read_preferences
+from small_models.taste import Preference, fit_taste, merge_preferences, read_preferences
 from tests.page.programs import needs_node
 
 pytestmark = needs_node
@@ -118,3 +118,14 @@ def test_contradictions_alone_say_nothing(tmp_path):
     pairs = [{**FINE}, {**FINE, "chosen": FINE["rejected"], "rejected": FINE["chosen"]}]
     weights = ask("taste.fitTaste(given, task).weights", pairs, tmp_path)
     assert max(map(abs, weights.values())) < 1e-9
+
+
+def test_two_judges_of_the_same_pairs_agree_as_python_says(tmp_path):
+    first, rng = judged(40, 8), random.Random(3)
+    turned = [Preference(one.prompt, one.rejected, one.chosen) if rng.random() < 0.3 else one for one in first[10:]]
+    judges = [first, turned, judged(5, 1)]
+    merged = merge_preferences(*judges)
+    result = ask("taste.agreement(given)", [[vars(one) for one in judge] for judge in judges], tmp_path)
+    assert (result["compared"], result["share"]) == (merged.compared, pytest.approx(merged.agreement))
+    assert merged.compared == 30 and 0.5 < merged.agreement < 0.9
+    assert ask("taste.agreement(given).compared", [[vars(one) for one in first]], tmp_path) == 0
