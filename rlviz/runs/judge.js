@@ -89,9 +89,13 @@ export function judging(root, payload, load, options) {
     refit();
     next();
   }
+  /** Take the last answer back. */
   function back() {
-    const last = blind ? blind.answers.pop() && null : preferences.pop();
-    if (blind) return showTest();
+    if (blind) {
+      blind.answers.pop();
+      return showTest();
+    }
+    const last = preferences.pop();
     if (!last) return undefined;
     if (pair) supply.push(pair);
     pair = { prompt: last.prompt, texts: [last.chosen, last.rejected] };
@@ -119,7 +123,7 @@ export function judging(root, payload, load, options) {
     if (!taste) return say(belief.note, `after ${judge.first} pairs`);
     say(belief.note, `from ${used.length} pairs`);
     const strength = (name) => Math.abs(taste.weights[name]), names = Object.keys(taste.weights).sort((a, b) => strength(b) - strength(a)).slice(0, MOST_SHOWN);
-    const most = Math.max(1e-9, ...names.map((name) => strength(name) + OVERLINE * taste.deviations[name]));
+    const most = 1.06 * Math.max(1e-9, ...names.map((name) => strength(name) + OVERLINE * taste.deviations[name]));
     for (const name of names) {
       const [weight, deviation] = [taste.weights[name], taste.deviations[name]], item = html("li", { title: `${format(weight, "+.2f")} ± ${format(deviation, ".2f")}` }, list);
       html("span", { textContent: name === "length" ? "(length)" : name }, item);
@@ -155,6 +159,7 @@ export function judging(root, payload, load, options) {
     const reward = { ...scaled, sentence: price / unit, base: -(mean + price) / unit };
     isBusy = true;
     home.hidden = false;
+    reveal.replaceChildren();
     tell();
     say(status, `It trains on what it believes you like, ${steps} steps, KL β ${beta}.`);
     home.scrollIntoView({ block: "nearest" });
@@ -182,7 +187,8 @@ export function judging(root, payload, load, options) {
   }
   function askMore() {
     [goal, supply, isNow] = [everyone().length + judge.more, [], true];
-    choice.home.scrollIntoView({ block: "nearest" });
+    reveal.replaceChildren();
+    root.scrollIntoView({ block: "start" });
     say(status, judge.again);
     next();
   }

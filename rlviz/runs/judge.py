@@ -31,7 +31,7 @@ def judge_payload(story: Mapping[str, Any]) -> dict[str, Any]:
         "waits": "It waits for your pairs.",
         "trained": "Do you like what it writes now? The blind test asks you without saying which is which.",
         "blind": "One of the two is from before the training, the other from after it. You are not told which.",
-        "again": "These pairs are from the policy as it is now: what your model got wrong, you can tell it.",
+        "again": "These pairs are from the policy as it is now: tell your model what it got wrong. Training then begins anew.",
     }
     title = "It writes, your model rewards"
     return {"tab": "judge", "judge": judge, "story": {**story, "title": title}}
