@@ -97,6 +97,16 @@ export function wilson(wins, of) {
   return [Math.max(0, middle - half), Math.min(1, middle + half)];
 }
 
+/** Return how probable it is by chance alone that wins and losses of so many trials are as unequal as these, or more (sign test). */
+export function signTest(wins, of) {
+  let [term, tail] = [0.5 ** of, 0]; // the probability of k wins, from k = 0 on
+  for (let k = 0; k <= of; k++) {
+    if (Math.abs(2 * k - of) >= Math.abs(2 * wins - of)) tail += term;
+    term *= (of - k) / (k + 1);
+  }
+  return Math.min(1, tail);
+}
+
 /** Read judged pairs, JSON a line with prompt, chosen, rejected and, where neither is better, equal. Throws an Error, in a sentence. */
 export function readPreferences(text, task, most = 10_000) {
   const known = new Set(task.words), preferences = [];

@@ -1,16 +1,17 @@
 // You are the judge: of two sentences one presses the better one, a model of this taste is fitted, the policy trains on it, and a blind
 // test shows whether one really likes the result.
 import { dress, format, html, say } from "./draw.js";
-import { percent } from "./group.js";
+import { NARROW, percent } from "./group.js";
 import { playground } from "./playground.js";
 import { sentencesTask, wordsOf } from "./tasks.js";
-import { agreement, fitTaste, readPreferences, shuffled, wilson, writePreferences } from "./taste.js";
+import { agreement, fitTaste, readPreferences, shuffled, signTest, wilson, writePreferences } from "./taste.js";
 
 const PAIRS_DRAWN = 64; // at once, two sentences to each of so many subjects
 const BEST_OF = [1, 4, 16, 64, 256];
 const POOL = 128; // sentences that the worker writes at once
 const MOST_SHOWN = 8; // features of the taste
 const CLEAR = 0.35; // of the largest weight: words that are marked in the sentences as liked, or not
+const RARE = 0.05; // a result of the blind test that chance gives less often is none of chance's
 const OVERLINE = 2; // deviations to each side of a weight
 
 const scoreOf = (taste, task, text) => Object.entries(task.features(text)).reduce((sum, [name, value]) => sum + (taste.weights[name] ?? 0) * value, 0);
@@ -162,7 +163,7 @@ export function judging(root, payload, load, options) {
     reveal.replaceChildren();
     tell();
     say(status, `It trains on what it believes you like, ${steps} steps, KL β ${beta}.`);
-    home.scrollIntoView({ block: "nearest" });
+    setTimeout(() => home.scrollIntoView({ block: matchMedia(NARROW).matches ? "start" : "nearest" }), 100); // once it has its height
     await run.train({ taste: reward, liked: words(1), punished: words(-1), only_sentences: false, beta }, steps);
     isBusy = false;
     const [first] = run.records;
@@ -179,10 +180,10 @@ export function judging(root, payload, load, options) {
     table.replaceChildren();
     const row = (cells, name) => cells.forEach((textContent) => html(name, { textContent }, table.lastChild));
     html("tr", {}, table);
-    row(["round", "pairs", "steps", "KL β", "sentences asked for", "its reward", "still sentences", "you preferred the trained one"], "th");
+    row(["round", "you preferred the trained one", "still sentences", "its reward", "pairs", "steps", "KL β", "sentences asked for"], "th");
     rounds.forEach((one, i) => {
       html("tr", {}, table);
-      row([i + 1, one.pairs, one.steps, one.beta, one.gate ? "yes" : "no", `${format(one.from, ".2f")} → ${format(one.to, ".2f")}`, percent(one.sentences), one.test], "td");
+      row([i + 1, one.test, percent(one.sentences), `${format(one.from, ".2f")} → ${format(one.to, ".2f")}`, one.pairs, one.steps, one.beta, one.gate ? "yes" : "no"], "td");
     });
   }
   function askMore() {
@@ -217,7 +218,7 @@ export function judging(root, payload, load, options) {
     const decided = blind.answers.filter((one) => one !== null), wins = decided.filter(Boolean).length;
     const [low, high] = decided.length ? wilson(wins, decided.length) : [0, 1];
     const equals = blind.answers.length - decided.length, words = `${wins} of ${decided.length}${equals ? `, ${equals} equal` : ""}`;
-    const verdict = low > 0.5 ? "more often than chance" : high < 0.5 ? "less often than chance" : "which may be chance";
+    const verdict = signTest(wins, decided.length) > RARE ? "which may be chance" : `${2 * wins > decided.length ? "more" : "less"} often than chance`;
     Object.assign(rounds.at(-1), { test: `${words} (${percent(low)} to ${percent(high)})` });
     for (const [n, { prompt, sides: ends }] of blind.pairs.entries()) {
       const trained = ends.find(({ isTrained }) => isTrained), before = ends.find(({ isTrained }) => !isTrained), answer = blind.answers[n];

@@ -79,6 +79,14 @@ def test_the_interval_is_wilsons(tmp_path):
         assert got == pytest.approx(expected, abs=1e-4)
 
 
+def test_how_probable_a_blind_result_is_by_chance(tmp_path):
+    """Two tails of the binomial with p = ½: 5 of 5 is 2 / 2⁵, 6 of 8 2 · (28 + 8 + 1) / 2⁸, half of them certain."""
+    chances = {(5, 5): 2 / 32, (0, 5): 2 / 32, (6, 6): 2 / 64, (6, 8): 74 / 256, (4, 8): 1.0, (0, 0): 1.0}
+    assert ask("given.map(([wins, of]) => taste.signTest(wins, of))", list(chances), tmp_path) == pytest.approx(
+        [*chances.values()]
+    )
+
+
 def test_over_ten_thousand_draws_each_side_comes_first_as_often(tmp_path):
     code = "Array.from({ length: 10000 }, () => taste.shuffled([0, 1, 2]).join(''))"
     orders = ask(code, None, tmp_path)
