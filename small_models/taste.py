@@ -19,33 +19,9 @@ import torch
 
 from small_models.checks import check_at_least, check_fields, check_not_empty, check_number, checked, short_repr
 from small_models.files import convert, display_path, read_lines, replace_files
-from small_models.tasks.sentences import (
-    ANIMALS,
-    CLASSES,
-    HAPPY,
-    LONGEST,
-    PEOPLE,
-    PLACES,
-    PLAIN,
-    SAD,
-    THINGS,
-    WORDS,
-    is_sentence,
-    split_words,
-)
+from small_models.tasks.sentences import ANIMALS, GROUPS, HAPPY, LONGEST, SAD, WORDS, is_sentence, split_words
 
 LENGTH, SENTENCE = "length", "sentence"  # features beside the words
-GROUPS = {  # of words, which a judge may like alike
-    "happy words": HAPPY,
-    "sad words": SAD,
-    "plain words": PLAIN,
-    "any animal": ANIMALS,
-    "any person": PEOPLE,
-    "any thing": THINGS,
-    "any place": PLACES,
-    "what they do": CLASSES["i"] + CLASSES["v"],
-    "how they do it": CLASSES["a"],
-}
 GROUP_OF = {word: group for group, words in GROUPS.items() for word in words}
 MOST = 10_000  # pairs in a file
 GRADIENT, NEWTON_STEPS = 1e-9, 50  # the fit ends at this norm of the gradient, or after so many steps

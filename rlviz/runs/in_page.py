@@ -39,7 +39,6 @@ from small_models.host import recording
 from small_models.policies import Policy, load_policy
 from small_models.shipped_files import KINDS, kind_of
 from small_models.tasks import Sentences, sentences
-from small_models.taste import GROUPS
 
 Weights = Mapping[str, Tensor]
 Remember = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -414,7 +413,7 @@ def pack_language() -> dict[str, Any]:
         "heldOut": task.held_out_share,
         "shortLength": sentences.SHORT,
         "over": sentences.OVER,
-        "groups": GROUPS,
+        "groups": sentences.GROUPS,
     }
 
 

@@ -276,7 +276,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
   const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), widgets = {};
   for (const [name, control] of Object.entries(controls)) {
     if (control.words || control.isSwitch) continue; // which the reward has
-    (control.isPaid ? reward.home.parentElement : panel).append((widgets[name] = makeControl(control, (value) => change({ [name]: value }))).home);
+    (control.inRewardRow ? reward.home.parentElement : panel).append((widgets[name] = makeControl(control, (value) => change({ [name]: value }))).home);
     if (control.options?.length === 1) widgets[name].home.classList.add("play-only");
   }
   const tape = html("section", { className: "play-tape", hidden: true }, root);

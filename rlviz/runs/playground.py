@@ -141,7 +141,7 @@ def controls(
         name: {**slider.as_json(), "low": slider.stops[0], "high": slider.stops[-1], "value": first[name]}
         for name, slider in SLIDERS.items()
     }
-    leash = {"beta": {**sliders["beta"], "label": "KL β", "value": 0, "isPaid": True}} if is_story else {}
+    leash = {"beta": {**sliders["beta"], "label": "KL β", "value": 0, "inRewardRow": True}} if is_story else {}
     if is_story:  # what acts at once stands first
         sliders = {name: sliders[name] for name in sorted(sliders, key=lambda name: name.startswith("eps"))}
     return {

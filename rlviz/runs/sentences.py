@@ -8,38 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from rlviz.page.picture import Axis, Line, Panel, Rule
-from small_models.tasks.sentences import (
-    ANIMALS,
-    CLASSES,
-    HAPPY,
-    LONGEST,
-    PEOPLE,
-    PLACES,
-    PLAIN,
-    SAD,
-    SHORT,
-    THINGS,
-    WORDS,
-    WordReward,
-)
+from small_models.tasks.sentences import CLASSES, GROUPS, LONGEST, SHORT, WORDS, WordReward
 
 SUBJECT = "the little bear"  # of the diary
 EVERY = 10  # steps between two lines of it
 RESTS_AT = 60  # steps after which it waits for its visitor
 PACE = "4 a second"
 FIRST = "It writes sentences, eight to each subject. Happy words are rewarded, and nothing else is."
-GROUPS: dict[str, tuple[str, ...]] = {
-    "happy": HAPPY,
-    "sad": SAD,
-    "animals": ANIMALS,
-    "people": PEOPLE,
-    "things": THINGS,
-    "places": PLACES,
-    "plain": PLAIN,
-    "what they do": CLASSES["i"] + CLASSES["v"],
-    "how": CLASSES["a"],
-    "small words": tuple(word for letter in "tupwycb" for word in CLASSES[letter]),
-}
+CHIPS = {**GROUPS, "small words": tuple(word for letter in "tupwycb" for word in CLASSES[letter])}
 CALL = (
     "from rlviz import TrainSettings, train",
     "from rlviz.algorithms import {python}",
@@ -113,7 +89,7 @@ def story_payload() -> dict[str, Any]:
         "pace": PACE,
         "first": FIRST,
         "longest": LONGEST + 1,
-        "groups": GROUPS,
+        "groups": CHIPS,
         "guide": GUIDE,
     }
 

@@ -37,6 +37,17 @@ CLASSES: dict[str, tuple[str, ...]] = {  # the letter of a class of words in SEN
     "i": ("slept", "sang", "laughed", "cried", "waited", "ran", "danced", "hopped"),
     "a": ("slowly", "quickly", "softly", "loudly", "again", "alone"),
 }
+GROUPS: dict[str, tuple[str, ...]] = {  # words of a kind, which a reward or a judge may take together
+    "happy words": HAPPY,
+    "sad words": SAD,
+    "animals": ANIMALS,
+    "people": PEOPLE,
+    "things": THINGS,
+    "places": PLACES,
+    "plain words": PLAIN,
+    "what they do": CLASSES["i"] + CLASSES["v"],
+    "how they do it": CLASSES["a"],
+}
 WORDS = tuple(word for words in CLASSES.values() for word in words)
 LETTER_OF = {word: letter for letter, words in CLASSES.items() for word in words}
 _PLACE = "(pto)?"
