@@ -248,6 +248,8 @@ def build_policy(
     if hidden_size % (2 * num_heads):
         raise ValueError(f"hidden_size must be a multiple of 2 × num_heads = {2 * num_heads}; got {hidden_size}")
     check_seed(seed)
+    if not tokens or not all(isinstance(one, str) and one for one in tokens) or len(set(tokens)) < len(tokens):
+        raise ValueError(f"tokens must be different texts, at least one; got {short_repr(tokens)}")
     from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig
 
     tokenizer = build_tokenizer(tokens)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from small_models.checks import check_number, short_repr
+from small_models.checks import check_number, check_type, short_repr
 from small_models.tasks.base import Grade, Task
 
 ANIMALS = ("dog", "cat", "bird", "horse", "mouse", "bear", "duck", "frog")
@@ -87,11 +87,16 @@ class WordReward:
 
     def __post_init__(self) -> None:
         for name, words in (("liked", self.liked), ("punished", self.punished)):
-            unknown = [word for word in words if word not in LETTER_OF]
-            if isinstance(words, str) or unknown:
+            if (
+                isinstance(words, str)
+                or not isinstance(words, Collection)
+                or any(word not in LETTER_OF for word in words)
+            ):
                 raise ValueError(f"{name} must be words of the task sentences; got {short_repr(words)}")
         if both := sorted({*self.liked} & {*self.punished}):
             raise ValueError(f"punished must not name a liked word; got {', '.join(both)}")
+        check_type("only_sentences", self.only_sentences, bool)
+        check_type("short", self.short, bool)
         check_number("enough", self.enough, lambda n: 1 <= n <= LONGEST, f"1 to {LONGEST}", integer=True)
 
     def __call__(self, response: str) -> dict[str, float]:
@@ -118,6 +123,7 @@ class Sentences(Task):
     held_out_share = 0.2
 
     def __init__(self, words: WordReward | None = None) -> None:
+        check_type("words", words, WordReward | None)
         self.words = words or WordReward()
 
     @property

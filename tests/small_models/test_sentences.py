@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from small_models.policies import load_policy
+from small_models.policies import build_policy, load_policy
 from small_models.sampling import sample
 from small_models.tasks import Sentences, WordReward
 from small_models.tasks.sentences import CLASSES, HAPPY, LONGEST, SAD, SHORT, TOKENS, WORDS, is_sentence
@@ -96,16 +96,26 @@ def test_rewards_by_hand(reward):
 
 REFUSED = [
     ({"liked": ["hapy"]}, r"liked must be words of the task sentences; got \['hapy'\]"),
+    ({"punished": None}, "punished must be words of the task sentences; got None"),
+    ({"short": "yes"}, "short must be True or False; got 'yes'"),
     ({"liked": "happy"}, "liked must be words of the task sentences; got 'happy'"),
     ({"liked": ["sad"], "punished": SAD}, "punished must not name a liked word; got sad"),
     ({"enough": 0}, "enough must be a whole number|enough must be"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "why"), REFUSED, ids=["unknown", "a string", "both", "none is enough"])
+@pytest.mark.parametrize(
+    ("fields", "why"), REFUSED, ids=["unknown", "none", "no switch", "a string", "both", "none is enough"]
+)
 def test_a_reward_that_makes_no_sense_is_refused(fields, why):
     with pytest.raises(ValueError, match=why):
         WordReward(**fields)
+
+
+@pytest.mark.parametrize("tokens", [[], ["a", "a"], [""], [1]], ids=str)
+def test_a_vocabulary_is_of_different_texts(tokens):
+    with pytest.raises(ValueError, match="tokens must be different texts, at least one; got"):
+        build_policy(tokens=tokens, device="cpu")
 
 
 def test_prompts_name_a_subject_and_demonstrations_are_sentences_that_fit():
