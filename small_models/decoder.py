@@ -123,20 +123,10 @@ class Decoder(nn.Module):
         prompts, prompt_mask: [P, S], padded on the left. tokens, wanted: [P', G, T]. owner: the prompt of tokens[i], [P'],
         None for i. Each prompt is read once, equal responses once, and no token after the last wanted one.
         """
-        owner = torch.arange(len(tokens), device=tokens.device) if owner is None else owner
-        owner, rows = owner.repeat_interleave(tokens.shape[1]), tokens.flatten(0, 1)
-        needed = torch.ones_like(rows, dtype=torch.bool)
-        if wanted is not None:
-            needed = wanted.flatten(0, 1).flip(-1).cumsum(-1).flip(-1) > 0
-        if not after:
-            rows, needed = rows[:, :-1], needed[:, 1:]
-        if host.needs_sync(tokens.device):  # which rows are equal is a number that the host would wait for
-            states, index = self._read(prompts, prompt_mask, rows, needed, owner)
-        else:
-            first, same = distinct_rows(torch.cat([owner.unsqueeze(1), rows.masked_fill(~needed, -1)], 1))
-            states, index = self._read(prompts, prompt_mask, rows[first], needed[first], owner[first])
-            index = index[same]
+        rows, needed, owner, same = needed_rows(tokens, wanted, owner, after=after)
+        states, index = self._read(prompts, prompt_mask, rows, needed, owner)
         index = index if after else torch.cat([owner.unsqueeze(1), index], 1)
+        index = index[same]
         return self.final_norm(states).index_select(0, index.flatten()).unflatten(0, tokens.shape)
 
     def _read(
@@ -253,6 +243,27 @@ def attention_bias(mask: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
     queries = places[len(places) - rows :].unsqueeze(1)
     sees = (places < queries) & mask.unsqueeze(1) | (places == queries)
     return torch.zeros((), dtype=dtype, device=mask.device).where(sees, -torch.inf).unsqueeze(1)
+
+
+def needed_rows(
+    tokens: Tensor, wanted: Tensor | None, owner: Tensor | None, *, after: bool, all_rows: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the different rows of tokens that must be read for states before tokens [P', G, T], or after them.
+
+    Rows [N, T'], which of their tokens are needed, [N, T'], their prompts, [N], and for each row of tokens which of these it is
+    equal to, [P' × G]. wanted, owner: as in `Decoder.hidden_states`. all_rows: equal ones stand each for itself.
+    """
+    owner = torch.arange(len(tokens), device=tokens.device) if owner is None else owner
+    owner, rows = owner.repeat_interleave(tokens.shape[1]), tokens.flatten(0, 1)
+    needed = torch.ones_like(rows, dtype=torch.bool)
+    if wanted is not None:
+        needed = wanted.flatten(0, 1).flip(-1).cumsum(-1).flip(-1) > 0
+    if not after:
+        rows, needed = rows[:, :-1], needed[:, 1:]
+    if all_rows or host.needs_sync(tokens.device):  # which rows are equal is a number that the host would wait for
+        return rows, needed, owner, torch.arange(len(rows), device=rows.device)
+    first, same = distinct_rows(torch.cat([owner.unsqueeze(1), rows.masked_fill(~needed, -1)], 1))
+    return rows[first], needed[first], owner[first], same
 
 
 def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from small_models.any_model import forward_inputs
+from small_models.any_model import forward_inputs, row_by_row
 from small_models.policies import Policy, one_thread_if_small
 
 
@@ -74,7 +74,7 @@ def replay_routes(
             )
         return logits, _shares(logits, old).to(weights.dtype), old
 
-    with _hooked(routers, put_back):
+    with row_by_row(), _hooked(routers, put_back):
         yield
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from small_models import host
 from small_models.checks import check_at_least, check_not_empty, check_number, checked
+from small_models.decoder import Decoder
 from small_models.memory import check_fits
 from small_models.policies import Policy, one_thread_if_small
 from small_models.tasks import Task
@@ -24,6 +27,7 @@ STEP_BYTES = 4 + 4 + 4 + 8  # of a word of the vocabulary: logit, log-probabilit
 TOKEN_BYTES = 8 + 8 + 4 + 4  # of a token: random number, id, log-probability, entropy
 LOOK_EVERY = 16  # tokens; a GPU's host waits for all the work it gave when it asks which rows have ended
 MOST_LOGITS = 4_000_000  # that are stored until log-probabilities and entropies are computed from them
+MOST_WITH_GRADIENT = 64_000_000  # logits of a forward; more are made a part at a time, and again for the gradient
 FULL_ENOUGH = 0.8  # share of unfinished rows from which the cache is not compacted: that copies all of it
 
 
@@ -67,7 +71,7 @@ class Samples:
         return last_position(self.mask)
 
     @property
-    def model_inputs(self) -> dict[str, Tensor]:
+    def model_inputs(self) -> dict[str, Any]:
         """The arguments of `response_logits` for every token: `response_logits(policy, **samples.model_inputs)`."""
         prompts = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask}
         return prompts | {"tokens": self.tokens, "wanted": self.attention_mask}
@@ -397,6 +401,52 @@ def response_logits_and_hidden(
 ) -> tuple[Tensor, Tensor]:
     """Return `response_logits` and the hidden states [P, G, T, H] that they are made of, from one forward (with gradient)."""
     return policy.backend.logits_and_states(prompt_ids, prompt_mask, tokens, wanted, owner)
+
+
+def compute_logp(
+    policy: Policy,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    tokens: Tensor,
+    *,
+    wanted: Tensor | None = None,
+    owner: Tensor | None = None,
+    temperature: float = 1.0,
+    with_entropy: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return log π of each response token [P, G, T] in nats, and if asked the entropy there, by one forward (with gradient).
+
+    wanted, owner: as in `response_logits`; temperature: as in `token_logp`. Of a large vocabulary only a part of the logits
+    exists at a time, as the head is applied again in the backward pass.
+    """
+
+    def measure(logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        entropy = token_entropy(logits, temperature=temperature) if with_entropy else logits.new_empty(0)
+        return token_logp(logits, chosen, temperature=temperature), entropy
+
+    backend, inputs = policy.backend, (prompt_ids, prompt_mask, tokens, wanted, owner)
+    vocabulary = policy.weights.get_output_embeddings().weight.shape[0]
+    if tokens.numel() * vocabulary <= MOST_WITH_GRADIENT or isinstance(backend, Decoder) or backend.head is None:
+        logp, entropy = measure(backend.logits(*inputs), tokens)
+        return logp, entropy if with_entropy else None
+    head, states = backend.head, backend.hidden_states(*inputs)
+    place = (torch.ones_like(tokens, dtype=torch.bool) if wanted is None else wanted).flatten().nonzero().squeeze(1)
+    parts = [
+        checkpoint(lambda *part: measure(head(part[0]), part[1]), *part, use_reentrant=False, preserve_rng_state=False)
+        for part in zip(
+            *(
+                values[place].split(MOST_WITH_GRADIENT // vocabulary)
+                for values in (states.flatten(0, 2), tokens.flatten())
+            ),
+            strict=True,
+        )
+    ]
+    logp, entropy = (torch.cat(values) for values in zip(*parts, strict=True))
+
+    def spread(values: Tensor) -> Tensor:
+        return values.new_zeros(tokens.numel()).index_copy(0, place, values).view_as(tokens)
+
+    return spread(logp), spread(entropy) if with_entropy else None
 
 
 def _to_float(logits: Tensor) -> Tensor:

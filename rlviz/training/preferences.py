@@ -20,7 +20,7 @@ from small_models.host import on_host
 from small_models.memory import check_logits_fit
 from small_models.pairs import EncodedPairs, Pair, encode_pairs
 from small_models.policies import Policy, one_thread_if_small
-from small_models.sampling import response_logits, token_logp
+from small_models.sampling import compute_logp
 from small_models.tasks import Task
 
 
@@ -134,5 +134,5 @@ def pair_logp(policy: Policy, pairs: Sequence[Pair], task: Task | None = None) -
 
 def encoded_logp(policy: Policy, pairs: EncodedPairs) -> Tensor:
     """Return log π of each pair's chosen and rejected response, [N, 2], nats, with gradient."""
-    logits = response_logits(policy, pairs.prompt_ids, pairs.prompt_mask, pairs.tokens, wanted=pairs.mask)
-    return response_logp(token_logp(logits, pairs.tokens), pairs.mask)
+    logp, _ = compute_logp(policy, pairs.prompt_ids, pairs.prompt_mask, pairs.tokens, wanted=pairs.mask)
+    return response_logp(logp, pairs.mask)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from rlviz.settings import TrainSettings
 from small_models.policies import Policy
 from small_models.routing import replay_routes
-from small_models.sampling import Samples, response_logits, token_entropy, token_logp
+from small_models.sampling import Samples, compute_logp
 from small_models.tasks import Score
 
 Routes = tuple[Tensor, Tensor] | None  # of prompts and of tokens, as `small_models.routing.record_routes` gives them
@@ -98,8 +97,8 @@ class Rollout:
         return self.sampled.samples
 
     @property
-    def model_inputs(self) -> dict[str, Tensor]:
-        """Arguments of `response_logits` for the tokens that the loss sees."""
+    def model_inputs(self) -> dict[str, Any]:
+        """Arguments of `compute_logp` for the tokens that the loss sees."""
         prompts = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask, "owner": self.owner}
         return prompts | {"tokens": self.tokens, "wanted": self.loss_mask}
 
@@ -174,13 +173,12 @@ def grade_tensor(grades: Sequence[Sequence[Score]], field: str, device: torch.de
 
 def logp_under(policy: Policy, samples: Samples, settings: TrainSettings, routes: Routes = None) -> Tensor:
     """Return log-probabilities of sampled tokens under a policy, [P, G, T]; routes: experts to replay, None for its own."""
-    return _under(policy, samples, settings, partial(token_logp, temperature=settings.temperature), routes)
+    return _under(policy, samples, settings, routes)[0]
 
 
 def entropy_under(policy: Policy, samples: Samples, settings: TrainSettings, routes: Routes = None) -> Tensor:
     """Return the entropy of a policy's distribution at each sampled token, nats, [P, G, T]; routes as in `logp_under`."""
-    entropy = partial(token_entropy, temperature=settings.temperature)
-    return _under(policy, samples, settings, lambda logits, _: entropy(logits), routes)
+    return _under(policy, samples, settings, routes, with_entropy=True)[1]
 
 
 def routes_at(routes: Routes, groups: Tensor) -> Routes:
@@ -199,18 +197,20 @@ def replay_routing(policy: Policy, routes: Routes, owner: Tensor | None = None) 
 
 
 def _under(
-    policy: Policy,
-    samples: Samples,
-    settings: TrainSettings,
-    measure: Callable[[Tensor, Tensor], Tensor],
-    routes: Routes,
-) -> Tensor:
-    """Return measure(logits, tokens), [P, G, T], of as many groups at once as fit a micro-batch."""
+    policy: Policy, samples: Samples, settings: TrainSettings, routes: Routes, *, with_entropy: bool = False
+) -> tuple[Tensor, Any]:
+    """Return `compute_logp` of the samples, of as many groups at once as fit a micro-batch."""
     prompts, group_size, length = samples.tokens.shape
     tokens = group_size * (samples.prompt_ids.shape[1] + length)
     at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
     if at_once >= prompts:
         with replay_routing(policy, routes):
-            return measure(response_logits(policy, **samples.model_inputs), samples.tokens)
-    parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
-    return torch.cat([_under(policy, samples.take(part), settings, measure, routes_at(routes, part)) for part in parts])
+            measure: dict[str, Any] = {"temperature": settings.temperature, "with_entropy": with_entropy}
+            return compute_logp(policy, **samples.model_inputs, **measure)
+    groups = torch.arange(prompts, device=samples.tokens.device).split(at_once)
+    parts = [
+        _under(policy, samples.take(part), settings, routes_at(routes, part), with_entropy=with_entropy)
+        for part in groups
+    ]
+    logp, entropy = zip(*parts, strict=True)
+    return torch.cat(logp), torch.cat(entropy) if with_entropy else None

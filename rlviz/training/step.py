@@ -29,7 +29,7 @@ from rlviz.training.updates import Updates
 from rlviz.types import Batch, LossOutput
 from small_models.host import all_on_host, on_host
 from small_models.routing import record_routes
-from small_models.sampling import Samples, response_logits, sample, token_entropy, token_logp
+from small_models.sampling import Samples, compute_logp, sample, token_entropy, token_logp
 from small_models.tasks import Score, Task
 
 FEW = 1000  # prompts, which are shuffled as quickly as drawn
@@ -348,16 +348,17 @@ def compute_loss(state: State, rows: Rollout, settings: TrainSettings) -> Loss:
         values = values.flatten(0, 1).unsqueeze(1)
     elif critic is not None:
         logits, values = critic(state.policy, rows, alone=critic_only)
-    if logits is None:
-        with torch.set_grad_enabled(not critic_only):
-            logits = response_logits(state.policy, **rows.model_inputs)
 
     # The ratio π_θ / π_old is that of the distribution that was sampled from, so π_θ is taken at the same temperature.
-    logp = token_logp(logits, rows.tokens, temperature=settings.temperature)
-    has_bonus = critic is not None and algorithm.entropy_weight
-    entropy = None
-    if has_bonus or algorithm.asks_for("surrogate", "entropy"):
-        entropy = token_entropy(logits, temperature=settings.temperature)
+    temperature, has_bonus = settings.temperature, critic is not None and algorithm.entropy_weight
+    with_entropy = bool(has_bonus or algorithm.asks_for("surrogate", "entropy"))
+    if logits is None:
+        with torch.set_grad_enabled(not critic_only):
+            measure: dict[str, Any] = {"temperature": temperature, "with_entropy": with_entropy}
+            logp, entropy = compute_logp(state.policy, **rows.model_inputs, **measure)
+    else:
+        logp = token_logp(logits, rows.tokens, temperature=temperature)
+        entropy = token_entropy(logits, temperature=temperature) if with_entropy else None
     shared = ("ref_logp", "weights", "chosen", "sampler_logp", "observed", "observed_weights")
     columns = {name: getattr(rows, name) for name in shared}
     policy = algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, entropy=entropy, **columns))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from small_models.any_model import abilities
 from small_models.policies import build_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
 from small_models.scorers import Scorer
@@ -14,6 +15,7 @@ PROMPTS, TEXTS = ["12=", "3="], ["abc", "d"]
 
 
 def calls_of(layer):
+    """Return a list of the calls from now on."""
     calls = []
     layer.mlp.register_forward_pre_hook(lambda *_: calls.append(torch.is_grad_enabled()))
     return calls
@@ -42,6 +44,8 @@ def test_layers_are_computed_again_to_the_same_gradients(name, training):
             if isinstance(module, nn.Dropout):
                 module.p = 0.5
     anew.model.train(training)
+    for policy in (stored, anew):
+        abilities(policy.model)  # a first look, before calls are counted
     anew.model.gradient_checkpointing_enable({"use_reentrant": training})
     counts = [[calls_of(layer) for layer in layers_of(policy.model)] for policy in (stored, anew)]
     expected, got = gradients(stored), gradients(anew)
@@ -53,6 +57,7 @@ def test_layers_are_computed_again_to_the_same_gradients(name, training):
 
 def test_without_a_gradient_nothing_is_computed_twice():
     policy = real_policy()
+    abilities(policy.model)
     policy.model.gradient_checkpointing_enable()
     calls = calls_of(layers_of(policy.model)[0])
     sample(policy, ["1="], max_new_tokens=3, stop_at_end=False)
@@ -67,6 +72,7 @@ def test_scorers_compute_again_too():
     policy.model.gradient_checkpointing_enable()
     scorer = Scorer.from_policy(policy)
     nn.init.ones_(scorer.head.weight)
+    abilities(scorer.trunk)
     calls = calls_of(scorer.trunk.layers[0])
     prompt_ids, prompt_mask = encode_prompts(policy, PROMPTS)
     scorer.values(prompt_ids, prompt_mask, encode_responses(policy, TEXTS)[0]).sum().backward()
