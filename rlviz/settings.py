@@ -121,13 +121,20 @@ class RunSettings:
     max_new_tokens: int | None = setting(
         None, "Tokens of the longest response.", ROLLOUTS, at_least=1, unset="the task's own"
     )
-    lr: float = setting(3e-4, "Learning rate of AdamW at its peak.", UPDATES, above=0)
+    lr: float | None = setting(
+        None,
+        "Learning rate of AdamW at its peak.",
+        UPDATES,
+        above=0,
+        unset="3e-4 for up to 5 million weights, 2e-4 for LoRA, else 1e-6",
+    )
     lr_warmup_steps: int = setting(10, "First steps, over which the learning rate rises linearly.", UPDATES, at_least=0)
     max_grad_norm: float = setting(1.0, "Gradients are scaled down to this norm.", UPDATES, above=0)
-    precision: Precision = setting(
-        "float32",
+    precision: Precision | None = setting(
+        None,
         "Of matrix products; bfloat16: by autocast, with weights, gradients and Adam in float32 and transformers' forward.",
         UPDATES,
+        unset="float32, on a GPU bfloat16 for more than 5 million weights",
     )
     activations: Activations = setting(
         "kept",

@@ -1,20 +1,74 @@
-"""LoRA policies (peft): written as base and adapter, read again as they were, merged where a plain model is needed."""
+"""LoRA policies (peft): an adapter is put on a base, written without it where the base can be found again, and merged.
+
+Begin with `add_adapter`. A base that only this process has is written too, by `Policy.save`.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
 
-from small_models.checks import pip_install
-from small_models.files import reason
+from small_models.checks import check_number, pip_install
+from small_models.files import display_path, read_json, reason
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FOLDER, CONFIG, WEIGHTS = "adapter", "adapter_config.json", "adapter_model.safetensors"
+FOLDER, CONFIG, WEIGHTS, BASE = "adapter", "adapter_config.json", "adapter_model.safetensors", "base.json"
+LARGEST_RANK = 1024
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where a model is found again (a folder, a .gguf file, a shipped or a hub name), and its `digest` when it was read there."""
+
+    name: str
+    digest: str
+
+
+def digest(model: nn.Module) -> str:
+    """Return a digest of the shape and the first numbers of all weights but an adapter's, which tells models apart."""
+    found = hashlib.sha256()
+    for name, weight in sorted(_base_weights(model).items()):
+        found.update(f"{name} {tuple(weight.shape)}".encode())
+        found.update(weight.detach().flatten()[:16].cpu().float().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def _base_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of a model by the names that they have in it without an adapter, and without the adapter's."""
+    wrapped = {name: weight for name, weight in model.named_parameters() if not _is_adapter_s(name)}
+    return {
+        name.removeprefix("base_model.model.").replace(".base_layer", "").replace(".original_module", ""): w
+        for name, w in wrapped.items()
+    }
+
+
+def _is_adapter_s(name: str) -> bool:
+    return ".lora_" in name or ".modules_to_save." in name
+
+
+def add_adapter(model: PreTrainedModel, rank: int, *, seed: int = 0) -> Any:
+    """Return the model with a LoRA adapter of this rank on all its linear layers but the head: W + 2 B A, B = 0 at first.
+
+    Only the adapter gets gradients. The same seed gives the same A. Raises ValueError for a rank out of range, and without peft.
+    """
+    check_number("lora", rank, lambda r: 1 <= r <= LARGEST_RANK, f"from 1 to {LARGEST_RANK}", integer=True)
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ValueError(f"lora needs peft here; {pip_install('peft')}") from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        adapted = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+    return adapted.eval()
 
 
 def has_adapter(model: Any) -> bool:
@@ -37,6 +91,69 @@ def has_adapter(model: Any) -> bool:
 def without_adapter(model: Any) -> PreTrainedModel:
     """Return the model itself, or a copy of the base that a LoRA model stands on."""
     return copy.deepcopy(model).unload() if has_adapter(model) else model
+
+
+def copy_beside_base(model: nn.Module) -> nn.Module:
+    """Return a copy of a model with weights of its own, but for those of an adapter's base that no gradient reaches."""
+    shared = [weight for weight in model.parameters() if not weight.requires_grad] if has_adapter(model) else []
+    return copy.deepcopy(model, {id(weight): weight for weight in shared})
+
+
+def moving_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the state dict of a model, of one with an adapter what is the adapter's."""
+    state = model.state_dict()
+    return {name: value for name, value in state.items() if _is_adapter_s(name)} if has_adapter(model) else state
+
+
+def save_adapter(model: Any, base: Base, folder: Path) -> None:
+    """Write the adapter into a folder, and base.json, which says where its base is."""
+    model.peft_config["default"].base_model_name_or_path = base.name
+    model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub whether there were more of them
+    (folder / "README.md").unlink(missing_ok=True)  # peft's, a form to be filled in
+    (folder / BASE).write_text(json.dumps(asdict(base)) + "\n", encoding="utf-8")
+
+
+def read_base(folder: Path) -> Base:
+    """Return what an adapter's folder says of its base; of an adapter that peft alone wrote there is no digest.
+
+    Raises ValueError where it says nothing.
+    """
+    if (folder / BASE).is_file():
+        return read_json(folder / BASE, Base)
+    name = read_json(folder / CONFIG, dict).get("base_model_name_or_path")
+    if not name or not isinstance(name, str):
+        raise ValueError(
+            f"policy: {display_path(folder)} is a LoRA adapter, and its {CONFIG} names no base_model_name_or_path: write there "
+            "the folder, the .gguf file or the hub name of its base"
+        )
+    return Base(name, "")
+
+
+def base_in(folder: Path) -> Base | None:
+    """Return the base of the adapter in a folder, None where there is none that `save_adapter` wrote."""
+    return read_base(folder) if (folder / CONFIG).is_file() and (folder / BASE).is_file() else None
+
+
+def check_base(model: nn.Module, base: Base, folder: Path) -> None:
+    """Raise ValueError where this is another base than the one that the adapter was trained on."""
+    if base.digest and digest(model) != base.digest:
+        raise ValueError(
+            f"policy: the LoRA adapter in {display_path(folder)} was trained on another base than {base.name} is now; put that "
+            f"one back, or name it in {display_path(folder / BASE)}"
+        )
+
+
+def load_adapter_weights(model: Any, folder: Path) -> None:
+    """Change the adapter of a model to that of a folder. Raises ValueError where it cannot be read, or is of another shape."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    try:
+        outcome = set_peft_model_state_dict(model, load_file(folder / WEIGHTS))
+        if outcome.unexpected_keys:
+            raise ValueError(f"there is no place for {min(outcome.unexpected_keys)}")
+    except Exception as error:  # peft, safetensors and torch raise unrelated types
+        raise ValueError(f"policy: the LoRA adapter in {folder} cannot be read ({reason(error)})") from error
 
 
 def merge_adapter(model: Any) -> PreTrainedModel:

@@ -22,7 +22,7 @@ from safetensors import safe_open
 
 from small_models import adapters, shipped_files
 from small_models.any_model import AnyModel
-from small_models.checks import check_number, check_seed, short_repr
+from small_models.checks import check_number, check_seed, pip_install, short_repr
 from small_models.decoder import Decoder
 from small_models.files import check_regular, check_text, display_path, read_json, reason, replace_files
 from small_models.precision import is_autocast
@@ -47,11 +47,13 @@ class Policy:
 
     weights, vocabulary: transformers' model and tokenizer, or those that stand in for them in a shipped policy (`Decoder`,
     `ShippedTokenizer`). source: where the weights came from: a shipped name, a path, a hub name, or how they were built.
+    base: where the weights, of a LoRA policy those below its adapter, are found again; None: nowhere.
     """
 
     weights: PreTrainedModel | Decoder
     vocabulary: PreTrainedTokenizerBase | ShippedTokenizer
     source: str
+    base: adapters.Base | None = None
 
     @property
     def model(self) -> PreTrainedModel:
@@ -87,7 +89,7 @@ class Policy:
 
     def on_transformers(self) -> Policy:
         """Return a policy of the very same parameters that transformers' modules compute."""
-        return Policy(self.model, self.vocabulary, self.source)
+        return Policy(self.model, self.vocabulary, self.source, self.base)
 
     @property
     def device(self) -> torch.device:
@@ -130,18 +132,46 @@ class Policy:
         adapters.has_adapter(self.weights)
         weights = copy.deepcopy(self.weights).eval()
         weights.requires_grad_(False)
-        return Policy(weights, self.vocabulary, self.source)
+        return Policy(weights, self.vocabulary, self.source, self.base)
+
+    def as_reference(self) -> Policy:
+        """Return the policy as it is now, frozen. A LoRA policy's shares the base, so that there is no second one in memory."""
+        if not adapters.has_adapter(self.weights):
+            return self.frozen_copy()
+        weights = adapters.copy_beside_base(self.weights).eval().requires_grad_(False)
+        return Policy(weights, self.vocabulary, self.source, self.base)
+
+    def with_lora(self, rank: int, *, seed: int = 0) -> Policy:
+        """Return a LoRA policy on these very weights, which then stay as they are, see `adapters.add_adapter`.
+
+        Raises ValueError for a rank out of range, for a policy that has an adapter, and without peft.
+        """
+        if adapters.has_adapter(self.weights):
+            raise ValueError("lora: the policy has an adapter already; train on with that one, or merge it first")
+        return Policy(adapters.add_adapter(self.model, rank, seed=seed), self.vocabulary, self.source, self.base)
+
+    def merged(self) -> Policy:
+        """Return a plain policy, a copy in whose weights the LoRA adapter has become part of the base."""
+        copied = self.frozen_copy()
+        return Policy(adapters.merge_adapter(copied.weights), self.vocabulary, self.source)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights (safetensors), config and tokenizer into `folder`, each file whole or not at all.
 
-        Of a LoRA policy that is its base; the adapter stands beside it, in adapter/.
+        Of a LoRA policy the weights are the adapter's, with the name of its base; where the base cannot be found again, they are
+        the base's, and the adapter stands beside it, in adapter/.
         """
         folder = Path(folder)
         shutil.rmtree(folder / adapters.FOLDER, ignore_errors=True)
         with replace_files(folder) as temporary:
             if isinstance(self.weights, Decoder):
                 shipped_files.save(self.weights, temporary)
+            elif (
+                self.base is not None
+                and adapters.has_adapter(self.weights)
+                and self.base.digest == adapters.digest(self.weights)  # else the base was changed in this process
+            ):
+                adapters.save_adapter(self.weights, self.base, temporary)
             else:
                 base = adapters.without_adapter(self.weights)
                 with _no_progress_bars():
@@ -357,10 +387,16 @@ def _read_model(name: str, *, is_folder: bool = True) -> PreTrainedModel:
     """
     from transformers import AutoModelForCausalLM
 
+    options: dict[str, Any] = {"trust_remote_code": False, "output_loading_info": True}
     with _no_progress_bars():
         model, loading = AutoModelForCausalLM.from_pretrained(
-            name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            **_file_options(name), dtype=torch.float32, use_safetensors=True, **options
         )
+    if is_gguf(name):  # its numbers are float32 now, and nothing else is to be said of how they were stored
+        stored = ("hf_quantizer", "quantization_method", "is_quantized", "quantization_config", "_is_quantized")
+        for owner in (model, model.config):
+            for attribute in stored:
+                vars(owner).pop(attribute, None)
     if loading["missing_keys"]:
         raise ValueError(f"it lacks the weights {_first(loading['missing_keys'])}")
     if is_folder and loading["unexpected_keys"]:
@@ -368,13 +404,27 @@ def _read_model(name: str, *, is_folder: bool = True) -> PreTrainedModel:
             f"the model of its config.json has no place for its weights {_first(loading['unexpected_keys'])}"
         )
     real = {name for name, parameter in model.named_parameters() if parameter.is_floating_point()}
-    integers = [name for name, dtype, _ in _stored_tensors(Path(name)) if name in real and dtype[0] in "IU"]
+    integers = is_folder and [
+        name for name, dtype, _ in _stored_tensors(Path(name)) if name in real and dtype[0] in "IU"
+    ]
     if integers:
         raise ValueError(f"whole numbers stand for its weights {_first(integers)}")
     for parameter in model.parameters():
         if parameter.data_ptr() % ALIGNED:  # it lies in the file, where products round in another order than in memory
             parameter.data = parameter.data.clone()
     return model
+
+
+def is_gguf(name: str) -> bool:
+    """Return whether a policy's name is a .gguf file's."""
+    return name.endswith(".gguf")
+
+
+def _file_options(name: str) -> dict[str, str]:
+    """Return the arguments of `from_pretrained` that name a folder, a hub's model, or a .gguf file."""
+    if not is_gguf(name):
+        return {"pretrained_model_name_or_path": name}
+    return {"pretrained_model_name_or_path": str(Path(name).parent), "gguf_file": Path(name).name}
 
 
 def _first(names: Collection[str]) -> str:
@@ -385,20 +435,26 @@ def _first(names: Collection[str]) -> str:
 def _read_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(**_file_options(str(name)), trust_remote_code=False)
     tokenizer.clean_up_tokenization_spaces = False  # what is graded is what was sampled (Llama 3 asks for it)
     return tokenizer
 
 
-def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Policy:
-    """Load a policy in float32 from a folder, by a shipped name (`shipped_policies()`), or by a hub name.
+def load_policy(source: str | os.PathLike[str], *, device: str = "auto", lora: int | None = None) -> Policy:
+    """Load a policy in float32 from a folder, a .gguf file, by a shipped name (`shipped_policies()`), or by a hub name.
 
-    A shipped name wins over a folder of that name, which is written `./chain`.
+    A shipped name wins over a folder of that name, which is written `./chain`. lora: the rank of an adapter that is put on it,
+    see `Policy.with_lora` (None: none).
 
-    A folder that `save` wrote of a LoRA policy gives that policy again. Only safetensors weights are read and no code from
-    the checkpoint is run. Raises ValueError, in one sentence, when there is nothing at `source`, when it is damaged or lacks
-    weights, or when its tokenizer has no end-of-sequence token.
+    A folder of a LoRA adapter gives that policy again, on the base that it names. Of a folder only safetensors weights are read
+    and no code from the checkpoint is run. Raises ValueError, in one sentence, when there is nothing at `source`, when it is
+    damaged or lacks weights, or when its tokenizer has no end-of-sequence token.
     """
+    policy = _load_policy(source, device)
+    return policy if lora is None else policy.with_lora(lora)
+
+
+def _load_policy(source: str | os.PathLike[str], device: str) -> Policy:
     where = choose_device(device)
     if not isinstance(source, (str, os.PathLike)) or not str(source) or "\0" in str(source):
         raise ValueError(
@@ -411,25 +467,30 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
         is_folder = False
     name = str(folder) if is_folder else str(source)
     if is_folder and (folder / adapters.CONFIG).exists():
-        raise ValueError(
-            f"policy: {name} is a LoRA adapter without its base; load the base, put the adapter on it with peft, and give "
-            "Policy(model, tokenizer, name) to train"
-        )
+        return _load_on_base(folder, str(source), device)
     if is_folder:
         check_layers(folder)
         if (known := shipped_files.read(folder, where)) is not None:
-            return Policy(*known, str(source))
+            return Policy(*known, str(source), _base(known[0], folder, source))
     elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for
         raise ValueError(
             f"policy: the task {name} has no warm start here; make one by python -m small_models.warm_start {name}, or give "
             "another policy"
         )
+    elif is_gguf(name):
+        if not folder.is_file():
+            raise ValueError(f"policy: there is no file {display_path(name)}")
+        check_regular(folder)
     try:
         model, tokenizer = _read_model(name, is_folder=is_folder), _read_tokenizer(name)
         check_text(tokenizer.init_kwargs, model.config.to_dict())  # else the first save would fail
     except Exception as error:  # transformers, safetensors and the hub client raise unrelated types
         if is_folder:
             raise ValueError(f"policy: the checkpoint in {name} cannot be read ({reason(error)})") from error
+        if is_gguf(name):
+            lacking = isinstance(error, ImportError)
+            advice = f"; it needs gguf and accelerate: {pip_install('rlviz[models]')}" if lacking else ""
+            raise ValueError(f"policy: the file {name} cannot be read ({reason(error)}){advice}") from error
         raise ValueError(
             f"policy: {short_repr(name)} is no folder here, no shipped policy ({', '.join(shipped_policies())}), and no model "
             f"that the hub client could load ({reason(error)})"
@@ -443,4 +504,32 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
         raise ValueError(f"policy: {name} has a recurrent state, which sampling here cannot share in a group")
     if tokenizer.eos_token_id is None:
         raise ValueError(f"policy: the tokenizer of {name} has no end-of-sequence token, so no response could end")
-    return Policy(prepare_model(model, where), tokenizer, str(source))
+    base = None if (folder / adapters.FOLDER).is_dir() else _base(model, folder, source)
+    return Policy(prepare_model(model, where), tokenizer, str(source), base)
+
+
+def _base(model: Any, folder: Path, source: str | os.PathLike[str]) -> adapters.Base:
+    """Return where a model is found again: by a shipped or a hub name, or the whole path of a folder or a file."""
+    has_path = folder.exists() and str(source) not in shipped_policies()
+    return adapters.Base(str(folder.resolve()) if has_path else str(source), adapters.digest(model))
+
+
+def _load_on_base(folder: Path, source: str, device: str) -> Policy:
+    """Return the LoRA policy whose adapter is in this folder; its base is where base.json, or peft's config, says."""
+    base = adapters.read_base(folder)
+    near = folder / base.name  # of an adapter that was moved together with its base
+    if (near / adapters.CONFIG).exists() or Path(base.name).resolve() == folder.resolve():
+        raise ValueError(
+            f"policy: the base of the LoRA adapter in {display_path(folder)} must be a whole model; it is {base.name}"
+        )
+    try:
+        below = _load_policy(near if near.exists() else base.name, device)
+    except ValueError as error:
+        why = str(error).removeprefix("policy: ")
+        raise ValueError(
+            f"policy: {display_path(folder)} is a LoRA adapter, and its base could not be loaded: {why}; write where it is now "
+            f"into {display_path(folder / adapters.BASE)}, as name"
+        ) from error
+    adapters.check_base(below.weights, base, folder)
+    model = prepare_model(adapters.read_adapter(below.model, folder), below.device)
+    return Policy(model, below.vocabulary, source, below.base)

@@ -49,7 +49,8 @@ ChatTemplate = Annotated[
 PolicyName = Annotated[
     str | None,
     typer.Option(
-        help="Starting policy: a shipped name, a folder, or a hub name. [default: the task's warm start]",
+        help="Starting policy: a shipped name, a folder (RUN/checkpoint), a .gguf file, or a hub name. "
+        "[default: the task's warm start]",
         rich_help_panel=RUN,
     ),
 ]
@@ -106,10 +107,11 @@ PLAIN = {
 
 def reader_of(hint: Any) -> Reader:
     """Return the reader of a number, path, text, or choice, which is checked where it is used. Raises KeyError for others."""
-    if get_origin(hint) is Literal:
-        return Reader(str, f"<{'|'.join(get_args(hint))}>", "a text")
-    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
-    return PLAIN[kinds[0]]
+    kinds = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
+    kind = next(kind for kind in kinds if kind is not NoneType)
+    if get_origin(kind) is Literal:
+        return Reader(str, f"<{'|'.join(get_args(kind))}>", "a text")
+    return PLAIN[kind]
 
 
 class Option(NamedTuple):

@@ -153,6 +153,7 @@ class Names(NamedTuple):
     rule: str | None
     chat: Literal["auto", "on", "off"]
     policy: str | None
+    lora: int | None
     reference: str | None
     device: str
 
@@ -172,6 +173,13 @@ def train(
     rule: Rule = None,
     chat: ChatTemplate = "auto",
     policy: PolicyName = None,
+    lora: Annotated[
+        int | None,
+        typer.Option(
+            help="Train a LoRA adapter of this rank, such as 16, in place of all weights; the run's folder then keeps adapters.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     reference: ReferenceName = None,
     device: Device = "auto",
     out: Annotated[
@@ -203,12 +211,12 @@ def train(
             from rlviz.algorithms import find_algorithm
 
             chosen = Changes(**changes).of(find_algorithm(algorithm))
-            names = Names(task, rule, chat, policy, reference, device)
+            names = Names(task, rule, chat, policy, lora, reference, device)
             run = _begin(chosen, names, out, settings, Judging(**judging))
     folder = str(run.folder.path) if run.folder else ""
     console.print(
         f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_step_size(run)}, "
-        f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
+        f"{_parameters(run.policy)} on {run.policy.device.type}, "
         f"seed {run.settings.seed}, in {plain(folder)}",
         soft_wrap=True,
     )
@@ -239,7 +247,9 @@ def _begin(
     settings = default_settings(
         algorithm, **{name: value for name, value in options.items() if is_preference or name != "num_pairs"}
     )
-    task, policy = task_and_policy(names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device)
+    task, policy = task_and_policy(
+        names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device, lora=names.lora
+    )
     number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
     declarations(PairSettings)["num_pairs"].check("num_pairs", number)  # a learned reward's, too
     pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or is_preference else None
@@ -289,6 +299,12 @@ NUMBERS = {  # metric → how a line of progress says it, where the record has i
 def _numbers(record: StepRecord | PairRecord) -> str:
     values = ((words, getattr(record, metric, None)) for metric, words in NUMBERS.items())
     return "  ".join(words.format(value) for words, value in values if value is not None)
+
+
+def _parameters(policy: Policy) -> str:
+    trained = sum(weight.numel() for weight in policy.weights.parameters() if weight.requires_grad)
+    words = f"{policy.num_parameters:,} parameters"
+    return words if trained == policy.num_parameters else f"{trained:,} of {words}"
 
 
 def _step_size(run: TrainingRun[Any]) -> str:

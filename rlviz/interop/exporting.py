@@ -31,13 +31,14 @@ from rlviz.algorithms.slots import SLOTS
 from rlviz.pieces.words import label
 from rlviz.settings import PairSettings, Settings, TrainSettings
 from rlviz.training import default_settings
+from rlviz.training.settings import LARGE_LR, LORA_LR, SMALL_LR
 from small_models.checks import check_type
 
 Grade = Literal["exact", "approximate", "inexpressible"]
 GRADES: tuple[Grade, ...] = ("exact", "approximate", "inexpressible")
 CHECKED = {"trl": "1.16.0", "verl": "0.9.1"}  # library → the version that every row was checked with
 NO_OBSERVATIONS = "what a tool wrote is masked out of the loss, and no option adds a loss on it"
-OF_LARGE_MODELS = {"lr": 1e-6, "critic_lr": 1e-5}  # full training of billions of weights; verl's own defaults, too
+OF_LARGE_MODELS = {"lr": LARGE_LR, "critic_lr": 1e-5}  # full training of billions of weights; verl's own defaults, too
 SMALL_MODELS = 1e-4  # from this rate on
 SETTINGS = "settings"  # in place of a slot's name: what is the run's, not the algorithm's
 
@@ -320,9 +321,10 @@ def settings_of_large_models(algorithm: Algorithm, **changed: Any) -> Settings:
 
 def learning_rate_words(settings: Settings) -> str:
     """Return for what size of model a learning rate is, where that is not seen from it."""
-    large, ours = OF_LARGE_MODELS["lr"], default_settings(GRPO).lr
+    large, ours = LARGE_LR, SMALL_LR
+    assert settings.lr is not None  # `case_of` has set it
     if settings.lr == large:
-        return f"lr is that of models of billions of weights; rlviz's own learn with {ours:g}, LoRA with 1e-5 or more"
+        return f"lr is that of models of billions of weights; rlviz's own learn with {ours:g}, LoRA with {LORA_LR:g}"
     if settings.lr >= SMALL_MODELS:
         return f"lr {settings.lr:g} is that of small models or LoRA; billions of weights trained whole take about {large:g}"
     return ""
@@ -333,6 +335,7 @@ def case_of(algorithm: Any, settings: Settings | None, accumulation: int) -> tup
     check_type("algorithm", algorithm, GroupPolicyGradient | ActorCritic | PreferenceOptimization)
     check_type("settings", settings, TrainSettings | PairSettings | None)
     settings = settings_of_large_models(algorithm) if settings is None else settings
+    settings = replace(settings, lr=settings.lr or LARGE_LR)
     wanted = PairSettings if isinstance(algorithm, PreferenceOptimization) else TrainSettings
     if not isinstance(settings, wanted):
         raise ValueError(f"settings must be {wanted.__name__} for {algorithm.name}; got {type(settings).__name__}")

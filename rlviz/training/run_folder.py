@@ -25,6 +25,7 @@ from rlviz.training.files import LOCK, FolderLock, append_line, flush, json_text
 from rlviz.training.reading import read_config, read_rows, read_state, with_advice
 from rlviz.training.tasks import find_task
 from rlviz.types import PART, PairRecord, StepRecord
+from small_models import adapters
 from small_models.checks import check_type, checked
 from small_models.files import display_path, reason
 from small_models.pairs import Pair, read_pairs, write_pairs
@@ -257,22 +258,31 @@ class RunFolder:
         return FileTask(self.path / TASK_FILE, rule or begun, name=name)
 
     @with_advice()
-    def load_start(self, device: str) -> tuple[Policy, RewardModel | None, list[Pair] | None, Policy | None]:
-        """Return what `save_start` kept. Raises ValueError when it is damaged, or the policy is not there."""
+    def load_start(
+        self, device: str, policy: Policy
+    ) -> tuple[Policy, RewardModel | None, list[Pair] | None, Policy | None]:
+        """Return what `save_start` kept. policy: the run's, whose base the beginning of a LoRA run shares.
+
+        Raises ValueError when it is damaged, or the policy is not there."""
         scores, pairs = self.path / "reward_model", self.path / "pairs.jsonl"
         return (
-            self._load_policy(REFERENCE, device, "the policy that the run started from").frozen_copy(),
+            self._load_policy(REFERENCE, device, "the policy that the run started from", policy).as_reference(),
             RewardModel.load(scores, device=device) if scores.is_dir() else None,
             read_pairs(pairs) if os.path.lexists(pairs) else None,
             None
             if self.config.get("reference") is None
-            else self._load_policy(GIVEN, device, "the reference that the run was given").frozen_copy(),
+            else self._load_policy(GIVEN, device, "the reference that the run was given").as_reference(),
         )
 
-    def _load_policy(self, name: str, device: str, what: str) -> Policy:
+    def _load_policy(self, name: str, device: str, what: str, beside: Policy | None = None) -> Policy:
+        """Return the policy in a folder of the run. beside: a LoRA policy whose base it shares, if it is the same."""
         if not (self.path / name).is_dir():  # else a hub might be asked for it
             raise ValueError(f"run folder {self.path} lacks {name}/, {what}")
-        policy = load_policy(self.path / name, device=device)
+        if beside is not None and beside.base == adapters.base_in(self.path / name):
+            policy = beside.as_reference()
+            adapters.load_adapter_weights(policy.weights, self.path / name)
+        else:
+            policy = load_policy(self.path / name, device=device)
         if not finite_weights(policy):
             raise ValueError(f"the policy in {self.path / name} has weights that are not finite numbers")
         return policy

@@ -21,7 +21,7 @@ from rlviz.training.preferences import PreferenceRun
 from rlviz.training.reading import ADVICE
 from rlviz.training.run import RolloutRun, TrainingRun, compute_precision
 from rlviz.training.run_folder import RunFolder
-from rlviz.training.settings import default_settings
+from rlviz.training.settings import default_settings, settle
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
 from small_models.checks import check_type, checked, cut, short_repr
 from small_models.files import display_path, reason
@@ -34,6 +34,7 @@ from small_models.tasks.base import Reward
 from small_models.tasks.file_task import Chat
 from small_models.tokenizer import ShippedTokenizer
 
+LORA_BYTES = 4  # of a weight: itself, as adapters are small
 RUN_BYTES = 5 * 4  # of a weight: itself, its gradient, Adam's two moments, and in the policy that the run began with
 
 
@@ -80,7 +81,7 @@ def train(
         longest = settings.max_new_tokens
         pairs = make_pairs(policy, task, settings.num_pairs, seed=settings.seed, max_new_tokens=longest)
     copied = None if reward_model is None else reward_model.copy()
-    run = _new_run(policy, policy.frozen_copy(), task, algorithm, settings, None, copied, pairs, reference)
+    run = _new_run(policy, policy.as_reference(), task, algorithm, settings, None, copied, pairs, reference)
     if out is not None:
         config = {
             "rlviz": rlviz.__version__,
@@ -106,27 +107,32 @@ def train(
     return run
 
 
-def policy_to_train(source: str | os.PathLike[str], device: str = "auto") -> Policy:
+def policy_to_train(source: str | os.PathLike[str], device: str = "auto", lora: int | None = None) -> Policy:
     """Return `load_policy(source)`; raises ValueError, before it is read, where a run of it would not fit into memory."""
     number = count_weights(source)
     check_fits(
-        RUN_BYTES * number,
+        (RUN_BYTES if lora is None else LORA_BYTES) * number,
         choose_device(device),
         f"policy: a run of the {number:,} weights in {source}, with the policy that it began with, gradients and Adam's moments,",
-        "begin with a smaller one, or with a LoRA adapter of it, or take the algorithm to a larger machine: `rlviz export` "
+        "begin with a smaller one, or with a LoRA adapter (--lora 16), or take the algorithm to a larger machine: `rlviz export` "
         "writes it for TRL and verl",
     )
-    return load_policy(source, device=device)
+    return load_policy(source, device=device, lora=lora)
 
 
-def task_and_policy(task: str, policy: str | None, *, rule: str | None, chat: Chat, device: str) -> tuple[Task, Policy]:
-    """Return task and policy by name (None: the task's warm start); prompts of a file are in the policy's chat format."""
+def task_and_policy(
+    task: str, policy: str | None, *, rule: str | None, chat: Chat, device: str, lora: int | None = None
+) -> tuple[Task, Policy]:
+    """Return task and policy by name (None: the task's warm start); prompts of a file are in the policy's chat format.
+
+    lora: the rank of an adapter that is put on the policy (None: none).
+    """
     if not is_file(task):
         shipped = find_task(task, rule=rule, chat=chat)
-        return shipped, policy_to_train(policy or start_of(shipped), device)
+        return shipped, policy_to_train(policy or start_of(shipped), device, lora)
     if policy is None:
         raise ValueError(f"policy is missing: a task from a file, such as {task}, has no warm start; name a model")
-    loaded = policy_to_train(policy, device)
+    loaded = policy_to_train(policy, device, lora)
     return find_task(task, rule=rule, chat=chat, policy=loaded), loaded
 
 
@@ -144,7 +150,7 @@ def _resolve(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[Pol
     if isinstance(policy, str) or (short and policy is None):
         policy = policy_to_train(policy or start_of(task))
     check_type("policy", policy, Policy)
-    return policy, task, algorithm, settings
+    return policy, task, algorithm, settle(settings, policy)
 
 
 def _load_reference(reference: Policy | str, policy: Policy) -> Policy:
@@ -162,7 +168,7 @@ def _load_reference(reference: Policy | str, policy: Policy) -> Policy:
         raise ValueError(
             f"reference must have the policy's vocabulary, token for token; {loaded.source} has another one"
         )
-    return loaded.frozen_copy()
+    return loaded.as_reference()
 
 
 def _raise_unknown(name: str) -> NoReturn:
@@ -290,7 +296,7 @@ def _restore_run(
         )
     if folder.config["path"] == "transformers":  # a shipped policy was, too
         policy = policy.on_transformers()
-    start, reward_model, pairs, reference = folder.load_start(device)
+    start, reward_model, pairs, reference = folder.load_start(device, policy)
     if _shapes(policy) != _shapes(start):
         raise ValueError(f"the policy in {folder.path}/checkpoint has other weights than reference/; {ADVICE}")
     run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)

@@ -19,6 +19,8 @@ from rlviz.pieces.advantages import PromptHistory
 from rlviz.settings import Settings, TrainSettings
 from rlviz.training.adamw import AdamW
 from rlviz.training.critics import SharedCritic, new_critic
+from rlviz.training.settings import SMALL_LR
+from small_models.adapters import moving_weights
 from small_models.pairs import Pair
 from small_models.policies import Policy
 from small_models.precision import round_to_bits
@@ -136,9 +138,9 @@ def first_state(
     return state
 
 
-def new_optimizer(models: Sequence[nn.Module], lr: float) -> AdamW:
-    """Return AdamW of all trainable parameters of the models."""
-    return AdamW([p for model in models for p in model.parameters() if p.requires_grad], lr)
+def new_optimizer(models: Sequence[nn.Module], lr: float | None) -> AdamW:
+    """Return AdamW of all trainable parameters of the models. lr: None: that of small models."""
+    return AdamW([p for model in models for p in model.parameters() if p.requires_grad], lr or SMALL_LR)
 
 
 # --- the saver and the reader ---
@@ -207,7 +209,7 @@ def _tensors(name: str, part: Any) -> dict[str, Tensor]:
         case Policy(weights=model) | RewardModel(scorer=model):
             return _tensors(name, model)
         case nn.Module():
-            return {f"{name}.{key}": value for key, value in part.state_dict().items()}
+            return {f"{name}.{key}": value for key, value in moving_weights(part).items()}
         case PromptHistory():  # of 90,000 prompts a run may have visited 500
             visited = part.visits.nonzero().squeeze(1)
             columns = vars(part.index_select(visited)) | {"prompts": visited}
@@ -233,15 +235,16 @@ def _restore_part(name: str, part: Any, tensors: Mapping[str, Tensor], state: St
         case torch.Generator():
             return part.set_state(_tensor_like(tensors, name, part.get_state()))
         case Policy():
-            moved = state.policy.frozen_copy()  # the weights of `part` are those that the run began with
+            moved = state.policy.as_reference()  # the weights of `part` are those that the run began with
             _restore_part(name, moved.weights, tensors, state, settings)
             return moved
         case RewardModel():
             _restore_part(name, part.scorer, tensors, state, settings)
             return part
         case nn.Module():
-            state_dict = part.state_dict().items()
-            part.load_state_dict({key: _tensor_like(tensors, f"{name}.{key}", value) for key, value in state_dict})
+            weights = moving_weights(part).items()
+            read = {key: _tensor_like(tensors, f"{name}.{key}", value) for key, value in weights}
+            part.load_state_dict(part.state_dict() | read)
             return part
         case PromptHistory():
             visited = tensors[f"{name}.prompts"].to(part.visits.device)

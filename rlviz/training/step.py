@@ -411,7 +411,7 @@ def finish_step(state: State, rollout: Rollout, settings: TrainSettings, kl: flo
     state.step += 1
     state.sync_sampler(settings)
     if is_due(settings.reset_reference_every, state.step):
-        state.reference = state.policy.frozen_copy()
+        state.reference = state.policy.as_reference()
     if is_due(settings.refresh_reward_every, state.step):
         fresh = pairs_among(state.policy, rollout.sampled)
         loss = refresh(state.reward_model, fresh, state.reward_pairs, seed=settings.seed + state.step - 1)
