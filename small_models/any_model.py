@@ -49,7 +49,7 @@ class AnyModel:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self.language_model = model.get_base_model() if hasattr(model, "peft_config") else model
+        self.language_model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.trunk = self.language_model.base_model
 
     @property

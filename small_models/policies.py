@@ -517,12 +517,14 @@ def _base(model: Any, folder: Path, source: str | os.PathLike[str]) -> adapters.
 def _load_on_base(folder: Path, source: str, device: str) -> Policy:
     """Return the LoRA policy whose adapter is in this folder; its base is where base.json, or peft's config, says."""
     base = adapters.read_base(folder)
-    near = folder / base.name  # of an adapter that was moved together with its base
-    if (near / adapters.CONFIG).exists() or Path(base.name).resolve() == folder.resolve():
+    place, near = Path(base.name), folder / base.name  # of an adapter that was moved together with its base
+    if (near / adapters.CONFIG).exists() or place.resolve() == folder.resolve():
         raise ValueError(
             f"policy: the base of the LoRA adapter in {display_path(folder)} must be a whole model; it is {base.name}"
         )
     try:
+        if place.is_absolute() and not place.exists():
+            raise ValueError(f"{place} is not there")
         below = _load_policy(near if near.exists() else base.name, device)
     except ValueError as error:
         why = str(error).removeprefix("policy: ")

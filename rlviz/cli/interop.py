@@ -44,7 +44,12 @@ def export(
     what: Annotated[
         str, typer.Argument(metavar="ALGORITHM|RUN", help="A name of `rlviz algorithms`, or a run folder.")
     ],
-    to: Annotated[Literal["trl", "verl"], typer.Option(help="The library.")],
+    to: Annotated[
+        Literal["trl", "verl", "transformers"],
+        typer.Option(
+            help="The library; transformers: the policy of a run as a plain model, an adapter merged into it."
+        ),
+    ],
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,7 +58,10 @@ def export(
     ] = None,
     accumulation: Annotated[int, typer.Option(min=1, help="Parts of an update, one backward pass each.")] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="Answer with 2 where a slot is inexpressible.")] = False,
-    out: Annotated[Path | None, typer.Option(help="File to write: a Python script for TRL, YAML for verl.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write: a Python script for TRL, YAML for verl; for transformers a new folder."),
+    ] = None,
     output: Format = "table",
 ) -> None:
     """Say an algorithm in the words of another library: **rlviz export dapo --to trl --out dapo.py**
@@ -65,6 +73,9 @@ def export(
     run = Path(what) if Path(what).exists() or "/" in what else None
     if run is not None:
         refuse_beside(context, f"{what}: a run keeps what it began with", RUN_OPTIONS)
+    if to == "transformers":
+        _write_policy(run, out)
+        return
     suffix = {"trl": ".py", "verl": ".yaml"}[to]
     if out is not None and out.suffix != suffix:
         raise ValueError(f"--out must end in {suffix} for {to}; got {out.name}")
@@ -93,6 +104,19 @@ def export(
     if unknown or (strict and lacking):
         why = f"a piece of your own in {unknown}" if unknown else f"no options for {', '.join(lacking)}"
         raise ValueError(f"{exported.algorithm} is not {to}'s: {why}")
+
+
+def _write_policy(run: Path | None, out: Path | None) -> None:
+    """Write the policy of a run's last checkpoint as a plain model into a new folder."""
+    if run is None or out is None:
+        raise ValueError("--to transformers writes the policy of a run: give a run folder, and --out FOLDER")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"--out: {out} is not empty; name a new folder")
+    from rlviz.training import RunFolder
+    from small_models.policies import load_policy
+
+    load_policy(RunFolder.open(run).path / "checkpoint", device="cpu").merged().save(out)
+    say(f"Written: {out}", errors)
 
 
 def _digest(text: str) -> str:

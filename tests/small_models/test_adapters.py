@@ -1,17 +1,20 @@
 """LoRA policies: they sample, train, stop and go on as others do, and a plain folder stays plain."""
 
+import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from rlviz.algorithms import GRPO
-from rlviz.training import TrainSettings, train
+from rlviz.training import TrainSettings, resume, train
 from small_models import adapters
 from small_models.policies import Policy, load_policy
-from small_models.sampling import response_logits, sample, token_logp
+from small_models.sampling import encode_prompts, response_logits, sample, token_logp
 from small_models.scorers import Scorer
 from small_models.tasks import Chain
 
@@ -124,10 +127,118 @@ def test_a_damaged_adapter_is_refused_in_a_sentence(damage, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_an_adapter_alone_is_no_policy(tmp_path):
-    lora_policy().model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is a LoRA adapter without its base; load the base"):
-        load_policy(tmp_path, device="cpu")
+# --- adapters on a base that is found again ---
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A folder with a model of ours, as one has it from a hub."""
+    load_policy("chain", device="cpu").save(tmp_path / "base")
+    return tmp_path / "base"
+
+
+def logits_of(policy):
+    with torch.no_grad():
+        return response_logits(
+            policy, *encode_prompts(policy, ["352=", "9="]), torch.tensor([[[5, 6, 7]], [[8, 9, 5]]])
+        )
+
+
+def lora_run(base, out, **changed):
+    settings = replace(SETTINGS, checkpoint_every=1, **changed)
+    return train(load_policy(base, device="cpu", lora=4), TASK, GRPO, settings, out=out)
+
+
+@pytest.mark.parametrize("changed", [{}, {"reset_reference_every": 1}, {"sampler_lag": 1}], ids=str)
+def test_a_run_keeps_adapters_and_goes_on_bit_for_bit(base, tmp_path, changed):
+    whole = lora_run(base, tmp_path / "whole", **changed)
+    expected = [record.loss for record in whole]
+    cut_off = lora_run(base, tmp_path / "run", **changed)
+    losses = [next(cut_off).loss for _ in range(2)]
+    cut_off.close()
+    resumed = resume(tmp_path / "run", device="cpu")
+    assert losses + [record.loss for record in resumed] == expected
+    assert len(set(expected)) == 4
+    for got, weight in zip(resumed.policy.model.parameters(), whole.policy.model.parameters(), strict=True):
+        assert torch.equal(got, weight)
+    assert not list(tmp_path.glob("run/**/model.safetensors"))
+    read = load_policy(tmp_path / "run" / "checkpoint", device="cpu")
+    assert torch.equal(logits_of(read), logits_of(whole.policy))
+
+
+def test_transformers_reads_the_adapter_of_a_run_and_a_merged_policy_is_plain(base, tmp_path):
+    run = lora_run(base, tmp_path / "run")
+    list(run)
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "checkpoint").float().eval()
+    before = logits_of(run.policy)
+    with torch.no_grad():
+        logits = read(torch.cat([encode_prompts(run.policy, ["352="])[0], torch.tensor([[5, 6]])], 1)).logits[:, -3:]
+    torch.testing.assert_close(logits, before[0], rtol=0, atol=1e-5)
+    assert (before - logits_of(load_policy(base, device="cpu"))).abs().max() > 0.01
+    run.policy.merged().save(tmp_path / "merged")
+    plain = load_policy(tmp_path / "merged", device="cpu")
+    assert not adapters.has_adapter(plain.model)
+    torch.testing.assert_close(logits_of(plain), before, rtol=0, atol=1e-5)
+    assert torch.equal(logits_of(run.policy), before)  # merging is done to a copy
+
+
+def test_the_reference_shares_the_base_and_is_the_policy_without_its_adapter(base, tmp_path):
+    run = lora_run(base, tmp_path / "run")
+    list(run)
+    policy, reference = run.policy.model, run.start.model
+    places = {weight.data_ptr() for weight in policy.parameters() if weight.requires_grad}
+    own = {weight.data_ptr() for weight in reference.parameters()} - {w.data_ptr() for w in policy.parameters()}
+    assert len(own) == len(places)  # as many weights of its own as the adapter has
+    torch.testing.assert_close(logits_of(run.start), logits_of(load_policy(base, device="cpu")), rtol=0, atol=1e-5)
+
+
+def test_a_base_that_moved_or_changed_is_named(base, tmp_path):
+    policy = load_policy(base, device="cpu", lora=2)
+    policy.save(tmp_path / "adapter")
+    moved = base.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"its base could not be loaded: .*base is not there; write where it is now"):
+        load_policy(tmp_path / "adapter", device="cpu")
+    recorded = json.loads((tmp_path / "adapter/base.json").read_text())
+    (tmp_path / "adapter/base.json").write_text(json.dumps({**recorded, "name": str(moved)}))
+    assert torch.equal(logits_of(load_policy(tmp_path / "adapter", device="cpu")), logits_of(policy))
+    other = load_policy(moved, device="cpu")
+    with torch.no_grad():
+        other.model.lm_head.weight[0, 0] += 1
+    other.save(moved)
+    with pytest.raises(ValueError, match=r"was trained on another base than .* is now"):
+        load_policy(tmp_path / "adapter", device="cpu")
+
+
+def test_a_base_that_only_this_process_has_is_saved_too(base, tmp_path):
+    policy = load_policy(base, device="cpu")
+    with torch.no_grad():
+        policy.weights.lm_head.weight[0, 0] += 1
+    adapted = policy.with_lora(2)
+    adapted.save(tmp_path / "saved")
+    assert (tmp_path / "saved/model.safetensors").is_file() and not (tmp_path / "saved/base.json").exists()
+    assert torch.equal(logits_of(load_policy(tmp_path / "saved", device="cpu")), logits_of(adapted))
+
+
+def test_an_adapter_of_peft_alone_is_read_where_it_names_its_base(base, tmp_path):
+    policy = load_policy(base, device="cpu", lora=2)
+    policy.model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / adapters.CONFIG).read_text())
+    assert torch.equal(logits_of(load_policy(tmp_path, device="cpu")), logits_of(policy))
+    for name in (None, str(tmp_path)):
+        (tmp_path / adapters.CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": name}))
+        with pytest.raises(ValueError, match=r"names no base_model_name_or_path|must be a whole model"):
+            load_policy(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("rank", [0, 2.5, 5000])
+def test_a_rank_out_of_range_is_refused(base, rank):
+    with pytest.raises(ValueError, match=r"lora must be .*from 1 to 1024"):
+        load_policy(base, device="cpu", lora=rank)
+
+
+def test_one_adapter_is_enough(base):
+    with pytest.raises(ValueError, match="has an adapter already"):
+        load_policy(base, device="cpu", lora=2).with_lora(2)
 
 
 def test_adapters_that_could_not_be_resumed_are_refused_before_a_run_starts(tmp_path):
