@@ -30,6 +30,7 @@ from rlviz.types import Batch, GroupRecord, ResponseRecord, StepRecord, TokenRec
 
 GIVE_IT = "to see the formula, give what trained this run: inspect_run(run, algorithm=…)"
 FINE = ("ratio", "lower", "upper", "J", "objective")  # written with as many decimals as it takes to tell them apart
+NAMED = 60  # log-ratios of a response that a text names one by one
 AMONG = "among the {recorded} recorded tokens of this step, of {recorded_responses} of the {B} responses in the loss"
 DIVERGED = "The run had diverged: its numbers are not finite, so there is nothing to work out."
 # the slot whose piece makes a number, and, of bounds, which of the two that it returns
@@ -163,15 +164,16 @@ class _TermWriter:
             "recorded": str(len(finite)),
             "recorded_responses": str(sum(bool(r.tokens) for g in record.groups for r in g.responses)),
         }
-        # response → the log-ratios of its trained tokens
-        self.log_ratios = {
-            id(response): [
-                log_probability(token.new_prob) - log_probability(token.old_prob)
-                for token in response.tokens
-                if token.weight and not token.observed
-            ]
-            for response in group.responses
-        }
+        # Each response's own numbers and text, from the log-ratios of its trained tokens; of a long one a text names the first.
+        self.response_values: dict[int, dict[str, float]] = {}
+        self.response_texts: dict[int, str] = {}
+        for response in group.responses:
+            trained = [token for token in response.tokens if token.weight and not token.observed]
+            logs = [log_probability(token.new_prob) - log_probability(token.old_prob) for token in trained]
+            values = {"reward": response.reward, "length": float(len(logs))}
+            self.response_values[id(response)] = values | ({"mean_log_ratio": sum(logs) / len(logs)} if logs else {})
+            more = f", and {len(logs) - NAMED} more" if len(logs) > NAMED else ""
+            self.response_texts[id(response)] = ", ".join(map(format_number, logs[:NAMED])) + more
 
     def terms(self, response: ResponseRecord, token: TokenRecord) -> TokenTerms:
         """Return a token's sentence, and its terms with all their numbers."""
@@ -181,17 +183,14 @@ class _TermWriter:
         j, penalty, kl_slope = self.objectives.get(id(token), (token.objective, None, None))
         sentence, texts = describe_gradient(self.algorithm, token, kl_slope)
 
-        logs = self.log_ratios[id(response)]
-        values = token_numbers(token) | self.group_values | {"reward": response.reward, "length": float(len(logs))}
-        if logs:
-            values["mean_log_ratio"] = sum(logs) / len(logs)
+        values = token_numbers(token) | self.group_values | self.response_values[id(response)]
         recorded = ("old_prob", "new_prob", "ref_prob", "value", "weight", "push", "objective")
         values |= {name: number for name in recorded if (number := getattr(token, name)) is not None}
         values |= {"sampler_prob": _sampler_prob(token), "J": j} | ({} if penalty is None else {"KL": penalty})
 
         decimals = decimals_for(token)
         numbers = {name: format_number(value, decimals if name in FINE else 3) for name, value in values.items()}
-        numbers |= self.group_texts | {"log_ratios": ", ".join(map(format_number, logs))} | texts
+        numbers |= self.group_texts | {"log_ratios": self.response_texts[id(response)]} | texts
         terms: list[Term] = []
         if token.weight:
             loss = abs(token.weight * token.objective)
