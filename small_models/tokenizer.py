@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -44,7 +44,8 @@ class ShippedTokenizer:
     pad_token, pad_token_id, eos_token_id = PAD, 0, 1
     clean_up_tokenization_spaces = False
     chat_template = None
-    all_special_ids, added_tokens_decoder = (pad_token_id, eos_token_id), MappingProxyType({})
+    all_special_ids = pad_token_id, eos_token_id
+    added_tokens_decoder: Mapping[int, Any] = MappingProxyType({})
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

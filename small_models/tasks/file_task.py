@@ -77,8 +77,9 @@ class FileTask(Task):
     rule: "last-number", "exact", or "FILE.py:function", whose function(prompt, response, answer) returns whether the response is
     right, a `Grade`, or a reward, a number or numbers by name; a first call, on the file's first answer, says which. The file of
     the function is imported then. write: turns a prompt, a text or a list of messages with role and content, into the text that
-    the policy reads. user_text: what pages show in place of a prompt that is in a chat format already. name: the file's, unless given. A prompt that comes again with the same answer counts once. Raises
-    ValueError, in one sentence that names the file and the line.
+    the policy reads. user_text: what pages show in place of a prompt that is in a chat format already. name: the file's, unless
+    given. A prompt that comes again with the same answer counts once. Raises ValueError, in one sentence that names the file and
+    the line.
     """
 
     description = "prompts and answers of a file"
