@@ -180,7 +180,7 @@ def record_groups(state: State, task: Task, settings: TrainSettings, rollout: Ro
 def _control_tokens(policy: Policy, samples: Samples, p: int) -> tuple[str, ...]:
     """Return the control tokens that occur in a prompt or in the responses to it."""
     prompt, tokens = samples.prompt_ids[p][samples.prompt_mask[p]], samples.tokens[p][samples.attention_mask[p]]
-    present = control_ids(policy.vocabulary).intersection(prompt.tolist(), tokens.tolist())
+    present = control_ids(policy.vocabulary) & {*prompt.tolist(), *tokens.tolist()}
     return tuple(policy.vocabulary.decode([token]) for token in sorted(present))
 
 
