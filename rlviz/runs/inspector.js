@@ -140,6 +140,15 @@ export function inspector(el, ask) {
     }));
   }
 
+  /** Scroll the column of the responses, and nothing else, so that a token that was chosen is in sight. */
+  let sought = "";
+  function bringChosen() {
+    const chosen = responses.querySelector(".tok[aria-pressed=true]"), wanted = String(state.place);
+    if (!chosen || sought === wanted) return;
+    sought = wanted;
+    const box = chosen.getBoundingClientRect(), view = left.getBoundingClientRect();
+    if (box.top < view.top || box.bottom > view.bottom) left.scrollTop += box.top - view.top - left.clientHeight / 3;
+  }
   let table = { rows: [] };  // what the responses were last drawn from, and their rows [run][response]
   function drawResponses() {
     const [, g, chosen] = state.place, { data, run: { names } } = state;
@@ -310,6 +319,7 @@ export function inspector(el, ask) {
     drawGroups();
     drawResponses();
     drawToken();
+    bringChosen();
     if (scroll) right.scrollTop = 0;
   }
   return {
