@@ -36,6 +36,7 @@ def format_number(value: float, decimals: int = 3) -> str:
     return text.replace("-", "−")
 
 
+@lru_cache(maxsize=4)  # the terms of a token ask several times
 def decimals_for(token: TokenRecord) -> int:
     """Return with how many decimals, from 3 to 6, the token's ratio, its limits and 1 read differently where they differ."""
     limits = [token.lower] if token.upper is None else [token.lower, token.upper]

@@ -204,8 +204,7 @@ export function inspector(el, ask) {
           continue;
         }
         // A word's space stands before its button, so that words in a row read, and are copied, as a sentence.
-        const isControl = group.control.includes(token) || token === "■";
-        nodes.push(token.startsWith(" ") ? " " : "", tokenButton(token.trim(), response, r, place, here && place === marked, clipped.has(place), isControl));
+        nodes.push(token.startsWith(" ") ? " " : "", tokenButton(token.trim(), response, r, place, here && place === marked, clipped.has(place), group.control.includes(token)));
       }
       const words = isOpen ? "fewer" : `${hidden} more tokens${hiddenClips ? `, ${hiddenClips} of them clipped` : ""}`;
       return isLong ? [...nodes, " ", foldButton(key, isOpen, words)] : nodes;

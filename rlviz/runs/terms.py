@@ -138,7 +138,8 @@ class _TermWriter:
         for key, (slot, index) in MADE_BY.items():
             formula = formula_of(self.pieces.get(slot))
             self.formulas[key] = None if formula is None else next(iter(terms_of(formula.main, "list")[index:]), None)
-        self._lines: dict[str, tuple[str, dict[str, Node]]] = {}  # key → its template, and what its last step works out
+        # key → its template, what its last step works out, and its names
+        self._lines: dict[str, tuple[str, dict[str, Node], list[str]]] = {}
         # Shares of the gradient and the loss are of all tokens that the step recorded, in all groups.
         finite = [t for g in record.groups for r in g.responses for t in r.tokens if is_finite(t)]
         self.all_pushes = sum(abs(token.push) for token in finite)
@@ -240,10 +241,9 @@ class _TermWriter:
         if formula is not None and _gives(formula, known, values[key]):
             if key not in self._lines:
                 self._lines[key] = _formula_lines(key, formula, self.parameters[slot])
-            text, steps = self._lines[key]
+            text, steps, names = self._lines[key]
             decimals = max(len(numbers["ratio"].partition(".")[2]), 3) if key in FINE else 3
             numbers |= {step: format_number(part.evaluate(known), decimals) for step, part in steps.items()}
-            names = dict.fromkeys(part.text for part in formula.walk() if part.op == "name")
             parts = [name for name in names if name in values]
         else:
             required, optional = CALLS[slot]
@@ -267,14 +267,15 @@ class _TermWriter:
         return Term(name, key, text, tuple(self._term(part, values, numbers) for part in parts))
 
 
-def _formula_lines(key: str, formula: Node, parameters: Mapping[str, float]) -> tuple[str, dict[str, Node]]:
-    """Return a formula in names, with numbers, and its last step: a template, and what is worked out for the last step."""
+def _formula_lines(key: str, formula: Node, parameters: Mapping[str, float]) -> tuple[str, dict[str, Node], list[str]]:
+    """Return a formula in names, with numbers, and its last step, as a template; what that step works out; the names."""
     lines = [InNames().write(formula), formula_template(formula, parameters)]
     steps: dict[str, Node] = {}
     if formula.op == "call" and any(part.parts for part in formula.parts):
         steps = {f"{key}_{index}": part for index, part in enumerate(formula.parts)}
         lines.append(f"{formula.text}({', '.join(f'{{{step}}}' for step in steps)})")
-    return "\n".join(f"= {line}" for line in dict.fromkeys(lines)), steps
+    names = list(dict.fromkeys(part.text for part in formula.walk() if part.op == "name"))
+    return "\n".join(f"= {line}" for line in dict.fromkeys(lines)), steps, names
 
 
 def _gives(formula: Node, names: Mapping[str, float], value: float) -> bool:
