@@ -177,11 +177,17 @@ class ResponseRecord:
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """One prompt of a step, its right answer ("" where there is none), and the responses to it."""
+    """One prompt of a step, its right answer ("" where there is none), and the responses to it.
+
+    user_text: the user's words in a prompt that a chat template wrote, else "". control: the tokenizer's control tokens, such as
+    <|im_end|>, that occur in prompt or responses.
+    """
 
     prompt: str
     gold: str
     responses: tuple[ResponseRecord, ...]
+    user_text: str = ""
+    control: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

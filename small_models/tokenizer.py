@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -43,6 +44,8 @@ class ShippedTokenizer:
     pad_token, pad_token_id, eos_token_id = PAD, 0, 1
     clean_up_tokenization_spaces = False
     chat_template = None
+    all_special_ids = pad_token_id, eos_token_id
+    added_tokens_decoder: Mapping[int, Any] = MappingProxyType({})
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,6 +63,13 @@ def prefix_ids(tokenizer: Vocabulary) -> list[int]:
     """Return the ids that the tokenizer puts before every text, such as Llama's and Gemma's BOS; mostly one or none."""
     alone, complete = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
     return next((complete[:n] for n in range(len(complete)) if complete[n : n + len(alone)] == alone), [])
+
+
+@lru_cache(maxsize=16)
+def control_ids(tokenizer: Vocabulary) -> frozenset[int]:
+    """Return the ids of the tokens that steer and are no text, such as <|im_end|>: the special ones, and those added as such."""
+    added = {token for token, piece in tokenizer.added_tokens_decoder.items() if piece.special}
+    return frozenset(tokenizer.all_special_ids) | added
 
 
 def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -38,6 +40,7 @@ from rlviz.settings import (
     declarations,
     setting,
 )
+from small_models.checks import cut
 
 if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
@@ -281,6 +284,9 @@ def _new_folder(name: str) -> Path:
     raise AssertionError
 
 
+EVERY, SILENCE = 20, 10.0  # steps between two lines in a file, and seconds after which a slow run says where it is
+LONGEST = 400  # characters of a response at the end
+
 NUMBERS = {  # metric → how a line of progress says it, where the record has it
     "reward": "reward {:.2f}",
     "accuracy": "accuracy {:.2f}",
@@ -321,25 +327,41 @@ def _train(run: TrainingRun[Any]) -> int | None:
     """Run to the end, or until a signal such as Ctrl-C stops it, showing each step; return the number of that signal."""
     from rich.console import Group
     from rich.live import Live
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
     from rlviz.cli.signals import graceful_interrupt
+    from rlviz.runs.progress import RECENT, describe_sample, describe_seconds
 
     steps = run.settings.steps
-    columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("ETA"), TimeRemainingColumn()
-    progress = Progress(*columns, console=console)
-    bar = progress.add_task("", total=steps, completed=run.step)
+    # The spinner and the time move during a first step of minutes, too.
+    columns = SpinnerColumn(), TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn()
+    progress = Progress(*columns, TextColumn("{task.description}"), console=console)
+    bar = progress.add_task("first step under way", total=steps, completed=run.step)
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
+    seconds, printed = deque[float](maxlen=RECENT), time.monotonic()
+    before = printed
     with graceful_interrupt() as signals, live:
         for record in run:
             if signals:  # saved before anything is shown: after a SIGHUP there may be no terminal
                 run.close()
                 return signals[0] if run.step < steps else None
-            progress.update(bar, completed=record.step)
+            now = time.monotonic()
+            seconds.append(now - before)
+            before, left = now, (steps - record.step) * sum(seconds) / len(seconds)
+            words = f"{describe_seconds(left)} left" if left else ""
+            progress.update(bar, completed=record.step, description=words)
+            sample = Text(no_wrap=True, overflow="ellipsis")
+            if record.groups:
+                sample.append(Text.from_markup(plain(describe_sample(record))))
+                sample.highlight_words(record.groups[0].control, "dim")
             if isinstance(live, Live):
-                live.update(Group(progress, _numbers(record)))
-            elif record.step % 20 == 0 or record.step == steps:
-                console.print(f"step {record.step}/{steps}  {_numbers(record)}", soft_wrap=True)
+                live.update(Group(progress, _numbers(record), sample))
+            elif record.step % EVERY == 0 or record.step == steps or now - printed > SILENCE:
+                console.print(f"step {record.step}/{steps}  {_numbers(record)}  {words}".rstrip(), soft_wrap=True)
+                if now - printed > SILENCE:
+                    console.print(sample, soft_wrap=True)
+                printed = now
     return None
 
 
@@ -372,7 +394,7 @@ def _print_summary(run: TrainingRun[Any]) -> None:
         graded = verdict(score.correct, score.format)
         graded += f" (right: {run.task.gold(prompt)})" if run.task.has_answers and not score.correct else ""
         graded += "" if run.task.reward_is_grade else f", reward {score.reward:.2f}"
-        table.add_row(*map(plain_lines, (prompt, text.strip(), graded)))
+        table.add_row(*map(plain_lines, (run.task.user_text(prompt), cut(text.strip(), LONGEST), graded)))
     console.print(table)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import combinations
 
 from rlviz.algorithms.base import PolicyGradient
@@ -22,6 +23,7 @@ PLACE = re.compile(r"\{(\w+)(!?)\}")
 SAME = 1e-5  # records are float32
 
 
+@lru_cache(maxsize=4096)  # of a long response most rewards, limits and weights are the same
 def format_number(value: float, decimals: int = 3) -> str:
     """Return a number as one reads it: 1.310, −0.0312, 1.2e−05, 10, ∞, not a number."""
     if math.isnan(value):
@@ -34,6 +36,7 @@ def format_number(value: float, decimals: int = 3) -> str:
     return text.replace("-", "−")
 
 
+@lru_cache(maxsize=4)  # the terms of a token ask several times
 def decimals_for(token: TokenRecord) -> int:
     """Return with how many decimals, from 3 to 6, the token's ratio, its limits and 1 read differently where they differ."""
     limits = [token.lower] if token.upper is None else [token.lower, token.upper]

@@ -86,7 +86,9 @@ class StepWriter:
             after = f"; after its updates {clipped} of {len(tokens)} tokens are clipped" if tokens else ""
             rewards = _write_rewards(group)
             written: dict[str, Any] = {
-                "prompt": group.prompt,
+                "prompt": group.user_text or group.prompt,
+                "reads": group.prompt if group.user_text else "",
+                "control": group.control,
                 "gold": group.gold,
                 **rewards,
                 "words": rewards["words"] + after,

@@ -2,6 +2,8 @@
 // Python has written every number and every sentence; texts of a run become text nodes, never markup.
 import { dress, mount } from "./draw.js";
 
+const FIRST = 60, SLACK = 12;  // tokens of a response that stand before the fold; so few more do not fold
+const NEAR = 8;  // tokens beside a chosen one in the fold that stand with it
 const FAMILY_NOTE = "Each by its own loss, as if all groups of the rollout were like this one. Bold differs from this run. *: the record lacks something; a click on a name tells what, and which slots change the push.";
 
 /** An element: children that are strings become text. */
@@ -21,6 +23,12 @@ const focusOn = (place, key) => key && [...place.querySelectorAll("[data-key]")]
 /** A column holds one value, one a response ({r}), or one a token. */
 const pick = (column, response, token) =>
   Array.isArray(column) ? column[token] : column !== null && typeof column === "object" ? column.r[response] : column;
+/** A text as nodes, the control tokens in it dim. */
+function withControl(text, control) {
+  if (!control.length) return [text];
+  const escaped = control.map((token) => token.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  return text.split(new RegExp(`(${escaped.join("|")})`)).map((part, place) => (place % 2 ? node("span", { class: "ri-dim" }, part) : part));
+}
 /** A template with a token's numbers; behind "!" a negative one stands in brackets. */
 const fillIn = (template, number) =>
   template.replace(/\{(\w+)(!?)\}/g, (_, key, sign) => (sign && number(key).startsWith("−") ? `(${number(key)})` : number(key)));
@@ -28,7 +36,7 @@ const fillIn = (template, number) =>
 /** Show an inspector in `el`. ask(place): the reader wants to see [step, group, response, token], the last three from 0. */
 export function inspector(el, ask) {
   const state = { picture: null, run: null, data: null, place: null };
-  const open = new Set(["objective"]);  // terms and rows that the reader has opened, whichever token is shown
+  const open = new Set(["objective"]);  // terms, rows and folds that the reader has opened, whichever token is shown
   const curves = node("div", { class: "ri-curves" }), bar = node("div", { class: "ri-bar" }), groups = node("div", { class: "ri-groups" });
   const caption = node("p", { class: "ri-said", role: "status", "aria-live": "polite" });
   const differs = node("div"), responses = node("div"), token = node("div");
@@ -132,37 +140,90 @@ export function inspector(el, ask) {
     }));
   }
 
-  function drawResponses() {
-    const [, g, chosen, t] = state.place;
-    const held = responses.contains(document.activeElement);
-    responses.replaceChildren(...state.data.runs.map((step, run) => {
-      const name = state.run.names[run];
-      if (!step) return node("p", {}, `${name} has no step ${state.place[0]}.`);
-      const group = at(step.groups, g);
-      if (!group) return node("p", { class: "ri-said" }, state.run.note[run]);
-      const head = node("p", { class: "ri-said" }, node("b", {}, state.data.runs.length > 1 ? `${name}: ` : ""),
-        `${group.prompt}${group.gold ? ` (right answer ${group.gold})` : ""}: ${group.words}. `, group.numbers ? "" : state.run.note[run]);
-      const rows = group.responses.map((response, r) => {
-        const here = r === clamp(chosen, group.responses.length), marked = clamp(t, response.tokens.length);
-        // A word's space stands before its button, so that words in a row read, and are copied, as a sentence.
-        const words = response.tokens.length
-          ? response.tokens.flatMap((text, place) => [text.startsWith(" ") ? " " : "", tokenButton(text.trim(), response, r, place, here && place === marked)])
-          : [node("code", {}, response.text)];
-        const cells = [node("span", {}, ...words), response.graded, response.reward, response.advantage, response.length];
-        return node("tr", { class: here ? "here" : false, onclick: (e) => e.target.closest("button") || go({ response: r }) },
-          node("th", { scope: "row" }, `${here ? "▸ " : ""}${r + 1}`), ...cells.map((cell) => node("td", {}, cell)));
-      });
-      const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
-      return node("div", {}, head, node("table", { class: step.has_words ? "ri-words" : false, onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
-    }), steps().some((s) => at(s.groups, g)?.numbers)
-      ? node("p", { class: "ri-said ri-dim" }, (steps().some((s) => at(s.groups, g)?.marks) ? "● reward above the group's mean, ○ not." : "● right, ○ wrong.") + " Blue below a line: pushed up; vermilion above a line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
-    if (held) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
+  /** Scroll the column of the responses, and nothing else, so that a token that was chosen is in sight. */
+  let sought = "";
+  function bringChosen() {
+    const chosen = responses.querySelector(".tok[aria-pressed=true]"), wanted = String(state.place);
+    if (!chosen || sought === wanted) return;
+    sought = wanted;
+    const box = chosen.getBoundingClientRect(), view = left.getBoundingClientRect();
+    if (box.top < view.top || box.bottom > view.bottom) left.scrollTop += box.top - view.top - left.clientHeight / 3;
   }
-  function tokenButton(text, response, r, place, chosen) {
-    const isEnd = text === "■", push = response.push[place], cut = response.clipped.includes(place);
+  let table = { rows: [] };  // what the responses were last drawn from, and their rows [run][response]
+  function drawResponses() {
+    const [, g, chosen] = state.place, { data, run: { names } } = state;
+    const key = responses.contains(document.activeElement) ? document.activeElement.dataset.key ?? "" : null;
+    if (table.data === data && table.g === g && table.names === names) {  // only the choice is another: two rows change
+      for (const [run, rows] of table.rows.entries()) {
+        const group = at(data.runs[run]?.groups ?? [], g), ends = [table.chosen, chosen].map((r) => clamp(r, rows.length));
+        for (const r of new Set(rows.length ? ends : [])) {
+          const row = responseRow(group, r);
+          rows[r].replaceWith(row);
+          rows[r] = row;
+        }
+      }
+    } else {
+      table = { data, g, names, rows: [] };
+      responses.replaceChildren(...data.runs.map((step, run) => {
+        table.rows[run] = [];
+        const name = names[run];
+        if (!step) return node("p", {}, `${name} has no step ${state.place[0]}.`);
+        const group = at(step.groups, g);
+        if (!group) return node("p", { class: "ri-said" }, state.run.note[run]);
+        const head = node("p", { class: "ri-said" }, node("b", {}, data.runs.length > 1 ? `${name}: ` : ""),
+          `${group.prompt}${group.gold ? ` (right answer ${group.gold})` : ""}: ${group.words}. `, group.numbers ? "" : state.run.note[run]);
+        const reads = group.reads ? node("details", { open: open.has("reads"), ontoggle: (e) => (e.target.open ? open.add("reads") : open.delete("reads")) },
+          node("summary", { "data-key": "reads" }, "What the model reads"), node("code", { class: "ri-reads" }, ...withControl(group.reads, group.control))) : "";
+        table.rows[run] = group.responses.map((_, r) => responseRow(group, r));
+        const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
+        return node("div", {}, head, reads, node("table", { class: step.has_words ? "ri-words" : false, onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...table.rows[run])));
+      }), steps().some((s) => at(s.groups, g)?.numbers)
+        ? node("p", { class: "ri-said ri-dim" }, (steps().some((s) => at(s.groups, g)?.marks) ? "● reward above the group's mean, ○ not." : "● right, ○ wrong.") + " Blue below a line: pushed up; vermilion above a line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
+    }
+    table.chosen = chosen;
+    if (key) focusOn(responses, key);
+    else if (key !== null) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
+  }
+  function responseRow(group, r) {
+    const [, g, chosen, t] = state.place, response = group.responses[r], { tokens, text } = response;
+    const here = r === clamp(chosen, group.responses.length), marked = clamp(t, tokens.length);
+    const cells = [node("span", {}, ...(tokens.length ? tokenButtons() : textAlone())), response.graded, response.reward, response.advantage, response.length];
+    return node("tr", { class: here ? "here" : false, onclick: (e) => e.target.closest("button") || go({ response: r }) },
+      node("th", { scope: "row" }, `${here ? "▸ " : ""}${r + 1}`), ...cells.map((cell) => node("td", {}, cell)));
+
+    function tokenButtons() {
+      const key = `fold ${g} ${r}`, clipped = new Set(response.clipped), isLong = tokens.length > FIRST + SLACK, isOpen = !isLong || open.has(key);
+      const inSight = (place) => isOpen || place < FIRST || (here && Math.abs(place - marked) <= NEAR);
+      const nodes = [];
+      let hidden = 0, hiddenClips = 0;
+      for (const [place, token] of tokens.entries()) {
+        if (!inSight(place)) {
+          if (inSight(place - 1)) nodes.push(" … ");
+          hidden += 1;
+          hiddenClips += clipped.has(place);
+          continue;
+        }
+        // A word's space stands before its button, so that words in a row read, and are copied, as a sentence.
+        nodes.push(token.startsWith(" ") ? " " : "", tokenButton(token.trim(), response, r, place, here && place === marked, clipped.has(place), group.control.includes(token)));
+      }
+      const words = isOpen ? "fewer" : `${hidden} more tokens${hiddenClips ? `, ${hiddenClips} of them clipped` : ""}`;
+      return isLong ? [...nodes, " ", foldButton(key, isOpen, words)] : nodes;
+    }
+    function textAlone() {
+      const most = 6 * FIRST, key = `fold ${g} ${r}`, isLong = text.length > most + 6 * SLACK, isOpen = !isLong || open.has(key);
+      const code = node("code", {}, ...withControl(isOpen ? text : `${text.slice(0, most)} … `, group.control));
+      return isLong ? [code, " ", foldButton(key, isOpen, isOpen ? "fewer" : `${text.length - most} more characters`)] : [code];
+    }
+    function foldButton(key, isOpen, words) {
+      const turn = () => { isOpen ? open.delete(key) : open.add(key); table.data = null; drawResponses(); };
+      return node("button", { "data-key": key, class: "ri-fold", "aria-expanded": String(isOpen), "aria-label": `response ${r + 1}: ${words}`, onclick: turn }, words);
+    }
+  }
+  function tokenButton(text, response, r, place, chosen, cut, isControl) {
+    const isEnd = text === "■", push = response.push[place];
     const way = push > 0 ? "up" : push < 0 ? "down" : "none", isOfKL = push && (cut || response.advantage === "0.00");
     const button = node("button", {
-      class: `tok ${way}${isOfKL ? " kl" : ""}${isEnd ? " end" : ""}`, tabindex: chosen ? 0 : -1, "aria-pressed": String(chosen), onclick: () => go({ response: r, token: place }),
+      class: `tok ${way}${isOfKL ? " kl" : ""}${isEnd ? " end" : ""}${isControl ? " control" : ""}`, tabindex: chosen ? 0 : -1, "aria-pressed": String(chosen), onclick: () => go({ response: r, token: place }),
       "aria-label": `response ${r + 1}, token ${place + 1}, ${isEnd ? "its end" : text}, ${way === "none" ? "not pushed" : `pushed ${way}${isOfKL ? " by the KL term" : ""}`}${cut ? ", clipped" : ""}`,
     }, cut ? node("span", { "aria-hidden": "true" }, "✂\ufe0e") : null, node("code", {}, text));
     button.style.setProperty("--z", Math.abs(push));
@@ -257,6 +318,7 @@ export function inspector(el, ask) {
     drawGroups();
     drawResponses();
     drawToken();
+    bringChosen();
     if (scroll) right.scrollTop = 0;
   }
   return {
@@ -290,8 +352,9 @@ export default { render: renderInspector };
 
 /** A page without a kernel: all steps are there. Announces each place as an event "place", and goes where el.go(place) says. */
 export function frozenInspector(el, { picture, run, tables, steps, place: first }) {
+  const written = {};  // the same object for the same step, so that only what changes is drawn
   const show = (place) => {
-    const data = { ...steps[place[0]], tables };
+    const data = (written[place[0]] ??= { ...steps[place[0]], tables });
     view.show({ data, place: fitted(place, data) });
     el.dispatchEvent(new CustomEvent("place", { bubbles: true, detail: place }));
   };

@@ -17,6 +17,7 @@ from rlviz.markup import Markup, element, joined, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
 from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series, measured_points
+from rlviz.runs.progress import RECENT, describe_seconds
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.training.settings import SMALL_LR
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rlviz.training import TrainingRun
 
 REDRAW_SECONDS = 0.1
-RECENT = 20  # steps, whose seconds tell how long the rest will take
+WORDS = 60  # of a response in the group's table
 TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before there is a group
 CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
@@ -192,8 +193,9 @@ class TrainingPanel(widgets.VBox):
 
     def _work(self) -> None:
         assert self.run is not None
-        drawn = 0.0
+        drawn, settings = 0.0, self.run.settings
         try:
+            self._redraw(f"Sampling {settings.num_prompts} × {settings.group_size} responses.")
             while self.is_unfinished and not self._stop.is_set():
                 # Drawing is slower than a step: ten pictures a second, whatever the pace.
                 begun = time.monotonic()
@@ -254,11 +256,6 @@ class TrainingPanel(widgets.VBox):
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
 
 
-def describe_seconds(seconds: float) -> str:
-    """Return a time to come, as roughly as it is known: "about 40 s", "about 3 min"."""
-    return f"about {max(1, round(seconds))} s" if seconds < 100 else f"about {round(seconds / 60)} min"
-
-
 def describe_last_step(records: Sequence[StepRecord]) -> str:
     """Return the last step's numbers, and the last held-out accuracy and reward, in words."""
     last, measured = records[-1], ""
@@ -285,8 +282,9 @@ def group_table(record: StepRecord) -> Markup:
         )
         rows.append(element("tr", *(element("td", cell, style=CELL) for cell in cells)))
     right = f" (right answer {record.gold})" if record.gold else ""
+    prompt = record.groups[0].user_text or record.prompt
     caption = (
-        f"Step {record.step}: the {len(record.group)} responses to {record.prompt}{right}; the advantage pushes blue ones up, "
+        f"Step {record.step}: the {len(record.group)} responses to {prompt}{right}; the advantage pushes blue ones up, "
         "orange ones down"
     )
     style = "font-size: 14px; margin-top: 6px"
@@ -301,8 +299,10 @@ def word_chips(response: ResponseRecord, strongest: float) -> Markup:
     share = f"--push: {15 + 45 * abs(A) / strongest:.0f}%" if way else ""
     # Digits are read by their places, words as a sentence.
     tag = "span" if " " in response.text else "code"
-    chips = (element(tag, word, class_=f"rlviz-chip {way}", style=share) for word in response.text.split())
-    return joined(*(part for chip in chips for part in (chip, " ")))
+    words = response.text.split()
+    chips = (element(tag, word, class_=f"rlviz-chip {way}", style=share) for word in words[:WORDS])
+    more = f"… {len(words) - WORDS} more words" if len(words) > WORDS else ""
+    return joined(*(part for chip in chips for part in (chip, " ")), more)
 
 
 @checked

@@ -30,6 +30,7 @@ from rlviz.types import Batch, GroupRecord, ResponseRecord, StepRecord, TokenRec
 
 GIVE_IT = "to see the formula, give what trained this run: inspect_run(run, algorithm=…)"
 FINE = ("ratio", "lower", "upper", "J", "objective")  # written with as many decimals as it takes to tell them apart
+NAMED = 60  # log-ratios of a response that a text names one by one
 AMONG = "among the {recorded} recorded tokens of this step, of {recorded_responses} of the {B} responses in the loss"
 DIVERGED = "The run had diverged: its numbers are not finite, so there is nothing to work out."
 # the slot whose piece makes a number, and, of bounds, which of the two that it returns
@@ -137,7 +138,8 @@ class _TermWriter:
         for key, (slot, index) in MADE_BY.items():
             formula = formula_of(self.pieces.get(slot))
             self.formulas[key] = None if formula is None else next(iter(terms_of(formula.main, "list")[index:]), None)
-        self._lines: dict[str, tuple[str, dict[str, Node]]] = {}  # key → its template, and what its last step works out
+        # key → its template, what its last step works out, and its names
+        self._lines: dict[str, tuple[str, dict[str, Node], list[str]]] = {}
         # Shares of the gradient and the loss are of all tokens that the step recorded, in all groups.
         finite = [t for g in record.groups for r in g.responses for t in r.tokens if is_finite(t)]
         self.all_pushes = sum(abs(token.push) for token in finite)
@@ -163,15 +165,16 @@ class _TermWriter:
             "recorded": str(len(finite)),
             "recorded_responses": str(sum(bool(r.tokens) for g in record.groups for r in g.responses)),
         }
-        # response → the log-ratios of its trained tokens
-        self.log_ratios = {
-            id(response): [
-                log_probability(token.new_prob) - log_probability(token.old_prob)
-                for token in response.tokens
-                if token.weight and not token.observed
-            ]
-            for response in group.responses
-        }
+        # Each response's own numbers and text, from the log-ratios of its trained tokens; of a long one a text names the first.
+        self.response_values: dict[int, dict[str, float]] = {}
+        self.response_texts: dict[int, str] = {}
+        for response in group.responses:
+            trained = [token for token in response.tokens if token.weight and not token.observed]
+            logs = [log_probability(token.new_prob) - log_probability(token.old_prob) for token in trained]
+            values = {"reward": response.reward, "length": float(len(logs))}
+            self.response_values[id(response)] = values | ({"mean_log_ratio": sum(logs) / len(logs)} if logs else {})
+            more = f", and {len(logs) - NAMED} more" if len(logs) > NAMED else ""
+            self.response_texts[id(response)] = ", ".join(map(format_number, logs[:NAMED])) + more
 
     def terms(self, response: ResponseRecord, token: TokenRecord) -> TokenTerms:
         """Return a token's sentence, and its terms with all their numbers."""
@@ -181,17 +184,14 @@ class _TermWriter:
         j, penalty, kl_slope = self.objectives.get(id(token), (token.objective, None, None))
         sentence, texts = describe_gradient(self.algorithm, token, kl_slope)
 
-        logs = self.log_ratios[id(response)]
-        values = token_numbers(token) | self.group_values | {"reward": response.reward, "length": float(len(logs))}
-        if logs:
-            values["mean_log_ratio"] = sum(logs) / len(logs)
+        values = token_numbers(token) | self.group_values | self.response_values[id(response)]
         recorded = ("old_prob", "new_prob", "ref_prob", "value", "weight", "push", "objective")
         values |= {name: number for name in recorded if (number := getattr(token, name)) is not None}
         values |= {"sampler_prob": _sampler_prob(token), "J": j} | ({} if penalty is None else {"KL": penalty})
 
         decimals = decimals_for(token)
         numbers = {name: format_number(value, decimals if name in FINE else 3) for name, value in values.items()}
-        numbers |= self.group_texts | {"log_ratios": ", ".join(map(format_number, logs))} | texts
+        numbers |= self.group_texts | {"log_ratios": self.response_texts[id(response)]} | texts
         terms: list[Term] = []
         if token.weight:
             loss = abs(token.weight * token.objective)
@@ -241,10 +241,9 @@ class _TermWriter:
         if formula is not None and _gives(formula, known, values[key]):
             if key not in self._lines:
                 self._lines[key] = _formula_lines(key, formula, self.parameters[slot])
-            text, steps = self._lines[key]
+            text, steps, names = self._lines[key]
             decimals = max(len(numbers["ratio"].partition(".")[2]), 3) if key in FINE else 3
             numbers |= {step: format_number(part.evaluate(known), decimals) for step, part in steps.items()}
-            names = dict.fromkeys(part.text for part in formula.walk() if part.op == "name")
             parts = [name for name in names if name in values]
         else:
             required, optional = CALLS[slot]
@@ -268,14 +267,15 @@ class _TermWriter:
         return Term(name, key, text, tuple(self._term(part, values, numbers) for part in parts))
 
 
-def _formula_lines(key: str, formula: Node, parameters: Mapping[str, float]) -> tuple[str, dict[str, Node]]:
-    """Return a formula in names, with numbers, and its last step: a template, and what is worked out for the last step."""
+def _formula_lines(key: str, formula: Node, parameters: Mapping[str, float]) -> tuple[str, dict[str, Node], list[str]]:
+    """Return a formula in names, with numbers, and its last step, as a template; what that step works out; the names."""
     lines = [InNames().write(formula), formula_template(formula, parameters)]
     steps: dict[str, Node] = {}
     if formula.op == "call" and any(part.parts for part in formula.parts):
         steps = {f"{key}_{index}": part for index, part in enumerate(formula.parts)}
         lines.append(f"{formula.text}({', '.join(f'{{{step}}}' for step in steps)})")
-    return "\n".join(f"= {line}" for line in dict.fromkeys(lines)), steps
+    names = list(dict.fromkeys(part.text for part in formula.walk() if part.op == "name"))
+    return "\n".join(f"= {line}" for line in dict.fromkeys(lines)), steps, names
 
 
 def _gives(formula: Node, names: Mapping[str, float], value: float) -> bool:

@@ -14,7 +14,8 @@ from IPython.display import display
 from rlviz import training
 from rlviz.algorithms.family import Algorithm
 from rlviz.runs.curves import LiveCurves, Series
-from rlviz.runs.panel import describe_last_step, describe_seconds
+from rlviz.runs.panel import describe_last_step
+from rlviz.runs.progress import describe_sample, describe_seconds
 from rlviz.settings import Settings, TrainSettings
 from rlviz.training import LearnedReward, TrainingRun
 from rlviz.types import StepRecord
@@ -78,6 +79,7 @@ class WatchedCell(LiveCurves):
         if records:
             left = f", {describe_seconds(self.seconds_left)} left" if self.seconds_left else ""
             words += f", step {records[-1].step} of {self.steps}{left}: {describe_last_step(records)}."
+            words += f" It says: {describe_sample(records[-1])}." if left else ""
         self.show(series, furthest, words if records else f"{words} begins.")
 
     @property

@@ -28,6 +28,7 @@ from small_models.routing import routed, routing_flips
 from small_models.sampling import Samples
 from small_models.tasks import Task
 from small_models.tasks.base import share_right
+from small_models.tokenizer import control_ids
 
 NEAR = 0.8, 1.2  # of w: as far as a clip at 1 ± .2 would let the policy go
 DIGITS = 7  # of a token's numbers in a record, as many as float32 holds
@@ -163,8 +164,24 @@ def record_groups(state: State, task: Task, settings: TrainSettings, rollout: Ro
             for g, text in enumerate(sampled.texts[p])
         ]
         gold = task.gold(prompt) if task.has_answers else ""
-        groups.append(GroupRecord(prompt=prompt, gold=gold, responses=tuple(responses)))
+        words = task.user_text(prompt)
+        groups.append(
+            GroupRecord(
+                prompt=prompt,
+                gold=gold,
+                responses=tuple(responses),
+                user_text="" if words == prompt else words,
+                control=_control_tokens(state.policy, rollout.samples, p),
+            )
+        )
     return tuple(groups)
+
+
+def _control_tokens(policy: Policy, samples: Samples, p: int) -> tuple[str, ...]:
+    """Return the control tokens that occur in a prompt or in the responses to it."""
+    prompt, tokens = samples.prompt_ids[p][samples.prompt_mask[p]], samples.tokens[p][samples.attention_mask[p]]
+    present = control_ids(policy.vocabulary) & {*prompt.tolist(), *tokens.tolist()}
+    return tuple(policy.vocabulary.decode([token]) for token in sorted(present))
 
 
 def first_informative_group(rewards: Float[Tensor, "P G"]) -> int:

@@ -98,6 +98,10 @@ class Task(ABC):
     def all_prompts(self) -> Sequence[str]:
         """Return every prompt there is; the split into training and held-out prompts is made from them."""
 
+    def user_text(self, prompt: str) -> str:
+        """Return the user's words in a prompt, which pages show; here the prompt, since no chat template stands around it."""
+        return prompt
+
     @abstractmethod
     def gold(self, prompt: str) -> str:
         """Return a right answer to the prompt."""
@@ -155,7 +159,7 @@ class Task(ABC):
 
     def reward_error(self, prompt: str, response: str, what: str) -> RewardError:
         """Return the refusal of what a rule did with a response."""
-        words = f"for the response {short_repr(response)} to {short_repr(prompt)}"
+        words = f"for the response {short_repr(response)} to {short_repr(self.user_text(prompt))}"
         return RewardError(f"reward: {self.name} {what} {words}")
 
     def observe(self, prompt: str, written: str) -> str:

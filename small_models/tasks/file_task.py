@@ -43,6 +43,7 @@ Prompt = str | list[Message]
 class _Line:
     prompt: Prompt
     answer: str | int | float
+    user_text: str = ""  # beside a prompt that a chat template wrote
 
 
 def numbers_in(text: str) -> list[Decimal]:
@@ -71,13 +72,14 @@ def is_code(rule: str) -> bool:
 
 
 class FileTask(Task):
-    """Prompts and answers of a file, `{"prompt": …, "answer": …}` a line; other keys are not read.
+    """Prompts and answers of a file, `{"prompt": …, "answer": …}` a line; other keys are not read, but for `user_text`.
 
     rule: "last-number", "exact", or "FILE.py:function", whose function(prompt, response, answer) returns whether the response is
     right, a `Grade`, or a reward, a number or numbers by name; a first call, on the file's first answer, says which. The file of
     the function is imported then. write: turns a prompt, a text or a list of messages with role and content, into the text that
-    the policy reads. name: the file's, unless given. A prompt that comes again with the same answer counts once. Raises
-    ValueError, in one sentence that names the file and the line.
+    the policy reads. user_text: what pages show in place of a prompt that is in a chat format already. name: the file's, unless
+    given. A prompt that comes again with the same answer counts once. Raises ValueError, in one sentence that names the file and
+    the line.
     """
 
     description = "prompts and answers of a file"
@@ -94,6 +96,7 @@ class FileTask(Task):
         self.name = self.file.name if name is None else name
         self._answers: dict[str, str] = {}
         self._lines: dict[str, str] = {}
+        self._user_texts: dict[str, str] = {}
         try:
             for where, value in read_lines(self.file):
                 self._add(convert(value, _Line, where), where, write or _text_alone)
@@ -117,6 +120,9 @@ class FileTask(Task):
             line_before = self._lines[prompt].rpartition(", ")[2]
             raise ValueError(f"{where}: the prompt is that of {line_before}, with another answer")
         self._lines.setdefault(prompt, where)
+        user_text = line.user_text or _user_text(line.prompt)
+        if user_text != prompt:
+            self._user_texts.setdefault(prompt, user_text)
         if not is_code(self.rule) and not RULES[self.rule](answer, answer).correct:
             needed = "a number" if self.rule == "last-number" else "a text"
             raise ValueError(
@@ -125,6 +131,9 @@ class FileTask(Task):
 
     def all_prompts(self) -> Sequence[str]:
         return list(self._answers)
+
+    def user_text(self, prompt: str) -> str:
+        return self._user_texts.get(prompt, prompt)
 
     def gold(self, prompt: str) -> str:
         return self._answers[prompt]
@@ -213,12 +222,22 @@ class FileTask(Task):
 
     @property
     def _text(self) -> str:
-        rows = ({"prompt": prompt, "answer": answer} for prompt, answer in self._answers.items())
+        rows = []
+        for prompt, answer in self._answers.items():
+            text = self._user_texts.get(prompt)
+            rows.append({"prompt": prompt, "answer": answer} | ({} if text is None else {"user_text": text}))
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
     @property
     def files(self) -> dict[str, str]:
         return {TASK_FILE: self._text}
+
+
+def _user_text(prompt: Prompt) -> str:
+    """Return the last words of the user in a prompt."""
+    if isinstance(prompt, str):
+        return prompt
+    return next((message.content for message in reversed(prompt) if message.role == "user"), prompt[-1].content)
 
 
 def _text_alone(prompt: Prompt) -> str:

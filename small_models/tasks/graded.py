@@ -35,6 +35,9 @@ class GradedBy(Task):
     def all_prompts(self) -> Sequence[str]:
         return self.task.all_prompts()
 
+    def user_text(self, prompt: str) -> str:
+        return self.task.user_text(prompt)
+
     def gold(self, prompt: str) -> str:
         return self.task.gold(prompt)
 

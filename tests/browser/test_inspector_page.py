@@ -15,6 +15,8 @@ from rlviz.training import find_task
 from small_models.policies import load_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from playwright.sync_api import Browser, Locator, Page
 
 MARK = "<img src=x onerror=\"document.title='PWNED'\">$x^2$"
@@ -111,6 +113,69 @@ def test_from_a_click_on_the_curve_to_another_algorithm(page: Page, view: Locato
     assert page.evaluate("document.activeElement.className").startswith("tok")
     assert view.locator("details[open]").count() >= 2  # what was opened stays open for another token
     assert "token ratio → sequence ratio" in view.locator(".ri-others").text_content()
+
+
+@pytest.fixture(scope="module")
+def long_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page of a run like a real model's: a chat template, 3 responses of 200 tokens, with control tokens, two clipped."""
+    settings = TrainSettings(steps=1, num_prompts=4, group_size=3, evaluate_every=0, details_every=1, details_groups=1)
+    (record,) = train(load_policy("chain", device="cpu"), find_task("chain"), GRPO, settings)
+    group = record.groups[0]
+    one = replace(group.responses[0].tokens[0], token=" word", clipped=False)
+    tokens = [one] * 200
+    tokens[1] = replace(one, token="<|im_start|>")
+    tokens[2] = tokens[150] = replace(one, clipped=True)
+    responses = tuple(replace(r, text=" word" * 200, truncated=True, tokens=tuple(tokens)) for r in group.responses)
+    prompt, control = "<|im_start|>user\nHow many?<|im_end|>\n", ("<|im_start|>", "<|im_end|>")
+    group = replace(group, prompt=prompt, user_text="How many?", control=control, responses=responses)
+    out = tmp_path_factory.mktemp("long") / "page.html"
+    inspect_run([replace(record, groups=(group,))], algorithm=GRPO).save(out)
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(out.as_uri())
+    page.locator(".tok").first.wait_for(timeout=30_000)
+    yield page
+    page.close()
+
+
+def test_the_users_words_stand_before_what_the_model_reads(long_page: Page) -> None:
+    assert "<|im_" not in long_page.locator(".ri-groups").inner_text()
+    text = "How many? (right answer "
+    assert long_page.locator(".ri-left p").first.inner_text().startswith(text)
+    reads = long_page.locator(".ri-reads")
+    assert not reads.is_visible()
+    long_page.get_by_text("What the model reads").click()
+    assert reads.text_content() == "<|im_start|>user\nHow many?<|im_end|>\n"
+    assert reads.locator(".ri-dim").all_text_contents() == ["<|im_start|>", "<|im_end|>"]
+    colour = "e => getComputedStyle(e.querySelector('code')).color"
+    word, control = (long_page.locator(".ri-left tbody tr").last.locator(".tok").nth(place) for place in (0, 1))
+    assert control.text_content() == "<|im_start|>" and control.evaluate(colour) != word.evaluate(colour)
+
+
+def test_a_long_response_folds_and_all_of_it_stays_reachable(long_page: Page) -> None:
+    rows = long_page.locator(".ri-left tbody tr")
+    first, last = rows.first.locator(".tok"), rows.last.locator(".tok")
+    assert (first.count(), last.count()) == (60, 60)  # a row's first tokens
+    fold = rows.first.get_by_role("button", name="140 more tokens, 1 of them clipped")
+    fold.focus()
+    long_page.keyboard.press("Enter")
+    assert (first.count(), last.count()) == (200, 60)
+    assert long_page.evaluate("document.activeElement.textContent") == "fewer"  # the focus stays, and folds it again
+    long_page.keyboard.press("Enter")
+    assert first.count() == 60
+    # A click draws the rows of the old and the new choice alone.
+    rows.nth(2).evaluate("row => { row.marked = true }")
+    first.nth(5).click()
+    assert rows.nth(2).evaluate("row => row.marked")
+    # Beyond the fold a chosen token stands with its neighbours: the last one with 8 before it, token 150 with 8 on each side.
+    long_page.keyboard.press("End")
+    assert first.count() == 60 + 9
+    assert "token 200 of 200" in long_page.locator(".ri-right h4").inner_text()
+    for _ in range(49):
+        long_page.keyboard.press("ArrowLeft")
+    assert first.count() == 60 + 17
+    pressed = rows.first.locator("[aria-pressed=true]")
+    assert "token 151" in pressed.get_attribute("aria-label") and "clipped" in pressed.get_attribute("aria-label")
+    assert long_page.evaluate("document.activeElement === document.querySelector('.tok[aria-pressed=true]')")
 
 
 def test_the_numbers_are_those_that_python_wrote(page: Page, view: Locator, frozen: Path) -> None:

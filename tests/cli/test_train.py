@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,15 @@ def test_a_run_leaves_everything_that_was_promised(rlviz, tmp_path):
     widths = {"piece": "rlviz.pieces.bounds:FixedBounds", "eps_low": 0.1, "eps_high": 0.3}
     assert config["algorithm"]["bounds"] == widths and config["algorithm"]["kl"]["beta"] == 0.01
     assert (config["settings"]["updates_per_rollout"], config["settings"]["seed"]) == (2, 1)
+
+
+def test_a_slow_run_says_from_its_first_step_on_how_long_it_takes(rlviz, tmp_path, monkeypatch):
+    monkeypatch.setattr("rlviz.cli.train.SILENCE", 0.0)  # as if each step took long
+    output = unstyle(rlviz(*QUICK, "--out", tmp_path / "run").output)
+    lines = [line for line in output.splitlines() if line.startswith("step ")]
+    assert [line.partition("/")[0] for line in lines] == ["step 1", "step 2", "step 3"]
+    assert [bool(re.search(r"  about 1 s left$", line)) for line in lines] == [True, True, False]
+    assert [len(re.findall(r"^\S+ → .* \(reward [01]\.00\)$", output, re.MULTILINE))] == [3]
 
 
 def test_without_a_folder_each_run_gets_a_new_one(rlviz, tmp_path, monkeypatch):

@@ -72,6 +72,16 @@ def test_the_panel_trains_with_what_its_sliders_say():
     assert "(ε low 0.05, ε high 0.07, G 3, learning rate 0.001, 4 updates a rollout, seed 5)" in panel.caption
 
 
+def test_a_long_response_is_cut_in_the_table():
+    panel = training_panel("sentences", settings=replace(TINY, steps=1))
+    panel.start()
+    panel.wait(60)
+    (group, *_), long = panel.records[0].groups, " ".join(map(str, range(100)))
+    group = replace(group, responses=(replace(group.responses[0], text=long),), user_text="in the user's words")
+    table = group_table(replace(panel.records[0], groups=(group,)))
+    assert "59</span> … 40 more words" in table and unescape(table).count("responses to in the user's words") == 1
+
+
 def test_sentences_are_read_word_by_word_in_the_colour_of_their_advantage():
     panel = training_panel("sentences", settings=replace(TINY, steps=2, num_prompts=8))
     panel.start()

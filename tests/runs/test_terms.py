@@ -100,6 +100,14 @@ def test_terms_by_hand(by_hand, grpo):
     )
 
 
+def test_a_long_response_names_its_first_log_ratios(grpo):
+    one = response(1.0, *[token(1.0)] * 70)
+    group = GroupRecord("3+4=", "7", (one, response(0.0, token(1.0))))
+    terms = token_terms(GSPO, replace(grpo, groups=(group,)), group)[0][69]
+    assert terms.numbers["log_ratios"] == ", ".join(["0"] * 60) + ", and 10 more"
+    assert terms.numbers["mean_log_ratio"] == "0" and terms.numbers["length"] == "70"
+
+
 def test_a_formula_that_does_not_give_the_record_is_not_shown(by_hand, grpo):
     record = replace(grpo, groups=(by_hand,), responses_used=7)
     terms = token_terms(NO_KL, record, by_hand)[0][0]

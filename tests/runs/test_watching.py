@@ -66,6 +66,11 @@ def test_the_time_left_counts_the_runs_to_come(notebook, monkeypatch):
         picture = displayed[0]
         if record.step == 2:  # 20 s for 2 steps: 10 s a step, and 4 to go
             assert picture.seconds_left == pytest.approx(40.0)
+            (response, *_), prompt = record.group, record.prompt
+            text = f"{prompt} → {response.text} (reward {response.reward:.2f})."
+            assert (
+                picture.caption.endswith(f" It says: {text}") and "about 20 s left" in picture.caption
+            )  # 10 s, as it drew
 
 
 def test_a_run_that_is_left_early_ends(notebook):

@@ -72,8 +72,12 @@ def test_a_file_becomes_a_task_that_real_models_train_on(name, folder):
     ids = encode_prompts(policy, [prompt])[0][0].tolist()
     assert ids == policy.tokenizer(prompt)["input_ids"] and ids.count(BOS) == (name == "llama")
     assert ids.count(TURN) == 2 and ids.count(END) == 1  # the template's, as single tokens
-    record = next(train(policy, task, GRPO, QUICK))
-    assert record.groups[0].prompt.startswith("<turn>user: Janet has")
+    group = next(train(policy, task, GRPO, QUICK)).groups[0]
+    assert group.prompt == f"<turn>user: {group.user_text}<end><turn>model: "
+    assert group.user_text in {row["prompt"] for row in ROWS}
+    # an untrained policy may sample others of the special tokens, and BOS begins Llama's prompts
+    begin = {"<bos>"} if name == "llama" else set()
+    assert {"<turn>", "<end>"} | begin <= set(group.control) <= set(policy.tokenizer.all_special_tokens)
 
 
 def test_what_a_chat_template_writes_is_what_the_policy_reads(folder):
@@ -85,11 +89,12 @@ def test_what_a_chat_template_writes_is_what_the_policy_reads(folder):
     first, second = task.all_prompts()
     assert first == "<turn>system: Count.<end><turn>user: 1+1?<end><turn>model: "
     assert second == "<turn>user: 2+2?<end><turn>model: "
+    assert [task.user_text(prompt) for prompt in (first, second)] == ["1+1?", "2+2?"]
     assert task.grade(second, "4").correct
     plain = find_task("eggs.jsonl", rule="exact", policy=chat_policy(chat=False))
     assert ROWS[0]["prompt"] in plain.all_prompts()
     off = find_task("eggs.jsonl", rule="exact", chat="off", policy=chat_policy())
-    assert off.all_prompts() == plain.all_prompts()
+    assert off.all_prompts() == plain.all_prompts() == list(map(off.user_text, off.all_prompts()))
 
 
 def test_a_rule_of_ones_own_and_its_way_to_another_process(folder):
@@ -140,6 +145,7 @@ def test_a_run_on_a_file_goes_on_by_what_its_folder_holds(folder):
     assert going_on.task.described == task.described == {
         "task": "eggs.jsonl", "rule": "last-number", "rows": RunFolder.open("run").config["rows"],
     }  # fmt: skip
+    assert {going_on.task.user_text(prompt) for prompt in task.all_prompts()} == {row["prompt"] for row in ROWS}
     file = folder / "run" / "task.jsonl"
     file.write_text(file.read_text().replace("= 6", "= 7"))
     with pytest.raises(ValueError, match=r"rows: the run in run is one of .*; restore its task.jsonl"):
