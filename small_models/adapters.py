@@ -35,11 +35,11 @@ class Base:
 
 def digest(model: nn.Module) -> str:
     """Return a digest of the shape and the first numbers of all weights but an adapter's, which tells models apart."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for name, weight in sorted(_base_weights(model).items()):
-        found.update(f"{name} {tuple(weight.shape)}".encode())
-        found.update(weight.detach().flatten()[:16].cpu().float().numpy().tobytes())
-    return found.hexdigest()[:16]
+        hashed.update(f"{name} {tuple(weight.shape)}".encode())
+        hashed.update(weight.detach().flatten()[:16].cpu().float().numpy().tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def _base_weights(model: nn.Module) -> dict[str, Tensor]:
