@@ -46,7 +46,7 @@
  *             texts), entropy, length, kl (to the start; null without a reference), loss, grad_norm, lr,
  *             clip {low, high, dual}, held_out (null between evaluations), ms {sample, judge, update, evaluate, all}
  *             Of pairs: arrays are those of the pairs in this update, chosen before rejected; pairs (their places), rewards (the
- *             algorithm's), advantages (the factor of a pair's slope), margin, pair_accuracy; it cannot be looked at again.
+ *             algorithm's), advantages (the push of a pair's own loss), margin, pair_accuracy; it cannot be looked at again.
  *   pushed    {run, step, algorithm, advantages, logp, ratio, lower, upper, cut, slope}, as in step
  *   evaluated {run, step, greedy, held_out}
  *   written   {run, step, prompts, texts, isWellFormed}
@@ -291,7 +291,7 @@ class Run {
     const took = times.slice(1).map((at, i) => at - times[i]);
     const ms = { sample: took[0], judge: took[1], update: took[2], evaluate: took[3], all: sum(took) };
     const of = { run: this.number, step: this.steps, algorithm: now.algorithm };
-    const sampled = rolloutReport(rollout, verdict), seen = now.pairs ? numbersOf(sampled) : sampled;
+    const sampled = rolloutReport(rollout, verdict), seen = now.pairs ? singleNumbers(sampled) : sampled;
     const report = { ...of, ...seen, ...done, held_out: heldOut, ms };
     this.recent = [...this.recent, { report, rollout, past, scored }].slice(-KEPT);
     return report;
@@ -369,8 +369,8 @@ class Run {
     const { outputs, scored, lr, grad_norm } = this.update(now, rollout, selected, ({ logp }) => rule({ logp: shaped(logp), ...inputs, ...pairs.parameters }));
     const { slope, rewards, loss, margin, pair_accuracy } = mapped(outputs, (x) => Float32Array.from(x.data));
     const [texts, none] = [selected.flatMap((n) => rollout.texts.slice(2 * n, 2 * n + 2)), new Float32Array(2 * batch * T)];
-    // A pair's bar is the factor that its slope carries, of DPO σ(rejected − chosen): it fades once the pair is in order.
-    const pushes = { slope: slope.map((x) => -x), advantages: slope.map((x) => (-x * batch) / pairs.parameters.beta), cut: none, pull: null };
+    // A response's bar is the push of its own pair's loss, which fades once the pair is in order.
+    const pushes = { slope: slope.map((x) => -x), advantages: slope.map((x) => -x * batch), cut: none, pull: null };
     const sizes = { N: batch, P: batch, G: 2, T, prompts: selected.map((n) => rollout.prompts[n]), texts, tokens, mask };
     const graded = { correct: null, paid: rewards, rewards, dead: new Uint8Array(batch), uses: new Uint8Array(batch).fill(1) };
     const numbers = { loss: loss[0], margin: margin[0], pair_accuracy: pair_accuracy[0], grad_norm, lr, clip: { low: 0, high: 0, dual: 0 } };
@@ -420,7 +420,8 @@ function rolloutReport({ logp, places, ...rollout }, { rewards, advantages, seen
   return mapped(all, (x) => (x instanceof Float64Array ? Float32Array.from(x) : x));
 }
 
-const numbersOf = (report) => Object.fromEntries(Object.entries(report).filter(([, value]) => typeof value === "number" || value === null));
+/** Return what of a report is one number, or none. */
+const singleNumbers = (report) => Object.fromEntries(Object.entries(report).filter(([, value]) => typeof value === "number" || value === null));
 
 /** Return pairs as groups of two, first the chosen response. Throws RangeError for what is no response of the task. */
 function pairRollout(task, preferences) {
