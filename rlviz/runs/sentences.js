@@ -21,7 +21,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
   const card = (name, title) => {
     const home = html("section", { className: `play-box story-${name}` }, board), head = html("h2", {}, home);
     head.append(html("b", { textContent: title }), " ", html("span", { className: "story-note" }));
-    return { home, note: head.lastChild };
+    return { home, title: head.firstChild, note: head.lastChild };
   };
   const group = card("group", story.title), diary = card("diary", "What becomes of it");
   const rows = Array.from({ length: ROWS.wide }, (_, i) => {
@@ -81,6 +81,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
   function show(record, { n, chosen: at }) {
     const { prompt, rows: all, isDead, isUsed } = groupOf(record, n), most = strongest(record);
     const visible = rowsShown(all, matchMedia(NARROW).matches ? ROWS.narrow : ROWS.wide);
+    say(group.title, record.pairs ? story.pairsTitle : story.title);
     say(group.note, `step ${record.step}: ${prompt} …`);
     rows.forEach((row, i) => {
       const one = all[visible[i]];
@@ -98,7 +99,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
         const label = text === "$" ? button.getAttribute("aria-label").replace("■", "end of the sentence") : button.getAttribute("aria-label");
         button.setAttribute("aria-label", label);
         // What is pressed is what stands there as the finger goes down: the sentences change while it trains.
-        const opens = () => open(button, { word: text, at: place, text: label });
+        const opens = () => open(button, { word: text, at: record.pairs ? undefined : place, text: label });
         button.onpointerdown = (event) => (event.preventDefault(), event.stopPropagation(), opens());
         button.onclick = (event) => event.detail || opens(); // by the keyboard
       });
@@ -108,7 +109,9 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     const more = all.length - visible.length, dead = record.isDead.reduce((sum, one) => sum + one, 0);
     const isLeashed = all.some(({ places }) => places.some((one) => isPulled(pushesOf(record, one).pull, most)));
     const state = isDead ? "All rewards of this group are equal: a dead group, no word is pushed." : isUsed ? "▔ pushed up, ▁ down; the bar: the advantage A." : "This group is left out of the step.";
+    if (record.pairs) return say(foot, `First the sentence that you chose, pushed up ▔; then the other, pushed down ▁. The number is ${record.algorithm}'s own reward. ■ ends a sentence.`);
     say(foot, `${more > 0 ? `And ${more} more. ` : ""}${state}${isLeashed ? " ▴▾ pulled by the KL term." : ""} ■ ends a sentence. Dead groups: ${dead} of ${record.N}.`);
+    return undefined;
   }
 
   // --- the diary
