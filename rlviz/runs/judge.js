@@ -41,6 +41,7 @@ export function judging(root, payload, load, options) {
   const everyone = () => [...files.flat(), ...preferences];
   const button = (textContent, title, onclick, home = more) => html("button", { type: "button", textContent, title, onclick }, home);
   const equal = button("equal (0)", "Neither is better", () => choose(null)), undo = button("undo (u)", "Take the last answer back", back);
+  button("clear", "Forget all answers, and those of files", clear);
   const list = html("ul", { className: "judge-weights" }, belief.home), favourites = html("ol", { className: "judge-best" }, belief.home);
   const actions = html("div", { className: "play-buttons" }, root);
   const learn = button("▶ Train on it", "", () => train({ goesOn: isFurther }), actions);
@@ -51,11 +52,10 @@ export function judging(root, payload, load, options) {
   button("Save pairs", "As a file that rlviz train --pairs reads", () => save(), actions);
   const file = html("input", { type: "file", accept: ".jsonl,.json,application/json", multiple: true, hidden: true, onchange: () => open([...file.files]) }, actions);
   button("Load pairs", "Files of judged pairs, such as those of a class", () => file.click(), actions);
-  button("Clear pairs", "Forget all answers, and those of files", clear, actions);
   const reveal = html("ol", { className: "judge-reveal" }, choice.home), table = html("table", { className: "judge-rounds", hidden: true }, choice.home);
   const changes = html("p", { className: "judge-changes", hidden: true }, choice.home);
   function drawChanges() {
-    changes.replaceChildren(html("b", { textContent: "Again from the first model, with one thing changed: " }));
+    changes.replaceChildren(html("b", { textContent: "Again from the first model, with: " }));
     for (const { title, values } of methodNow().changes) html("a", { href: "#", textContent: title, onclick: (event) => (event.preventDefault(), train(values)) }, changes);
   }
   drawChanges();
@@ -166,7 +166,7 @@ export function judging(root, payload, load, options) {
   }
   /** Train as the method chosen does; changed: of its values {steps, beta, pairs: how many of them, gate: whether sentences are asked for, onPairs: by which loss}. */
   async function train({ goesOn = false, ...changed }) {
-    const { values, says, title } = methodNow(), { steps, beta, pairs = Infinity, gate = true, onPairs } = { ...values, ...changed };
+    const { values, says } = methodNow(), { steps, beta, pairs = Infinity, gate = true, onPairs } = { ...values, ...changed };
     if (isBusy || everyone().length < judge.first) return;
     const used = everyone().slice(0, pairs), preferences = onPairs ? decided(used) : used, left = used.length - preferences.length;
     const leftOut = left ? ` ${judge.leftOut.replace("{left}", left)}` : "";
@@ -194,7 +194,7 @@ export function judging(root, payload, load, options) {
     await run.train({ taste: reward, liked: words(1), punished: words(-1), only_sentences: false, beta, ...source }, steps, goesOn);
     isBusy = isFurther = false;
     const [first] = run.records;
-    rounds.push({ title, goesOn, pairs: preferences.length, steps: run.step, beta, from: first?.reward ?? NaN, to: run.reward, sentences: run.sentences, gate, test: "" });
+    rounds.push({ by: onPairs ?? run.settings.algorithm, goesOn, pairs: preferences.length, steps: run.step, beta, from: first?.reward ?? NaN, to: run.reward, sentences: run.sentences, gate, test: "" });
     isNow = true;
     supply = [];
     changes.hidden = false;
@@ -210,7 +210,7 @@ export function judging(root, payload, load, options) {
     row(["round", "you preferred the trained one", "still sentences", "its reward", "by", "pairs", "steps", "β", "sentences asked for"], "th");
     rounds.forEach((one, i) => {
       html("tr", {}, table);
-      row([i + 1 + (one.goesOn ? `, on from ${i}` : ""), one.test, percent(one.sentences), `${format(one.from, ".2f")} → ${format(one.to, ".2f")}`, one.title, one.pairs, one.steps, one.beta, one.gate ? "yes" : "no"], "td");
+      row([i + 1 + (one.goesOn ? `, on from ${i}` : ""), one.test, percent(one.sentences), `${format(one.from, ".2f")} → ${format(one.to, ".2f")}`, one.by, one.pairs, one.steps, one.beta, one.gate ? "yes" : "no"], "td");
     });
   }
   function askMore() {

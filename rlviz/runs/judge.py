@@ -10,8 +10,8 @@ MORE = 10  # pairs of a further round
 TEST = 8  # pairs of the blind test
 GATE = 3  # spreads of the reward that a response loses which is no sentence
 DEFAULTS = {"steps": 40, "beta": 0.2}
-# Of (β, learning rate, steps) those with which the simulated judge's true reward rises in 5 of 5 seeds, from 30 pairs.
-PAIR_DEFAULTS = {"steps": 20, "beta": 1, "gate": False, "onPairs": "DPO"}
+# From 30 pairs of the simulated judge its true reward rises in 5 of 5 seeds, and with four times the steps it still holds.
+PAIR_DEFAULTS = {"steps": 20, "beta": 3, "gate": False, "onPairs": "DPO"}
 METHODS = (  # how it can be trained; changes: a link each
     {
         "title": "GRPO on the fitted reward",
@@ -29,8 +29,8 @@ METHODS = (  # how it can be trained; changes: a link each
         "says": "DPO trains on {count} pairs, {steps} steps, β {beta}. It never asks for the reward that the curve shows.",
         "changes": (
             {"title": "ten pairs only", "values": {"pairs": FIRST}},
-            {"title": "a tenth of β", "values": {"beta": 0.1}},
-            {"title": "four times the steps", "values": {"steps": 4 * PAIR_DEFAULTS["steps"]}},
+            {"title": "four times the steps", "values": {"steps": 80}},
+            {"title": "four times the steps, and a β of 0.1", "values": {"steps": 80, "beta": 0.1}},
         ),
     },
 )

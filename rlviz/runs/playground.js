@@ -532,7 +532,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (story) {
       const at = ghost.ghost_step?.indexOf(step) ?? -1, of = (name) => ghost[`ghost_${name}`][at];
       const before = at >= 0 ? ` The run before: ${format(of("reward"), ".2f")}, ${percent(of("sentences"))}.` : "";
-      const pairs = pair_accuracy === undefined ? "" : ` In ${percent(pair_accuracy)} of the pairs the chosen sentence gained more than the other.`;
+      const pairs = pair_accuracy === undefined ? "" : ` Pairs in order: ${percent(pair_accuracy)}.`;
       return `Step ${step}: reward ${format(first.reward, ".2f")} → ${format(paid, ".2f")}. ${percent(sentences)} are still sentences, ${percent(different)} differ from each other.${before}${pairs}`;
     }
     const looked = run.records.slice(0, step).findLast((one) => one.held_out !== null)?.held_out ?? run.before;

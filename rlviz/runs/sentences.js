@@ -79,9 +79,10 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
 
   // --- a group
   function show(record, { n, chosen: at }) {
-    const { prompt, rows: all, isDead, isUsed } = groupOf(record, n), most = strongest(record);
-    const visible = rowsShown(all, matchMedia(NARROW).matches ? ROWS.narrow : ROWS.wide);
-    say(group.title, record.pairs ? story.pairsTitle : story.title);
+    const { prompt, rows: first, isDead, isUsed } = groupOf(record, n), most = strongest(record), room = matchMedia(NARROW).matches ? ROWS.narrow : ROWS.wide;
+    const pairs = record.pairs ? Math.min(record.N, room >> 1) : 0; // a pair is two rows: there is room for more of them
+    const all = pairs ? Array.from({ length: pairs }, (_, i) => groupOf(record, (n + i) % record.N).rows).flat() : first, visible = rowsShown(all, room);
+    say(group.title, pairs ? story.pairsTitle : story.title);
     say(group.note, `step ${record.step}: ${prompt} …`);
     rows.forEach((row, i) => {
       const one = all[visible[i]];
@@ -109,7 +110,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     const more = all.length - visible.length, dead = record.isDead.reduce((sum, one) => sum + one, 0);
     const isLeashed = all.some(({ places }) => places.some((one) => isPulled(pushesOf(record, one).pull, most)));
     const state = isDead ? "All rewards of this group are equal: a dead group, no word is pushed." : isUsed ? "▔ pushed up, ▁ down; the bar: the advantage A." : "This group is left out of the step.";
-    if (record.pairs) return say(foot, `First the sentence that you chose, pushed up ▔; then the other, pushed down ▁. The number is ${record.algorithm}'s own reward. ■ ends a sentence.`);
+    if (pairs) return say(foot, `Of each pair first the sentence that you chose, pushed up ▔; then the other, pushed down ▁. The number: ${record.algorithm}'s own reward. In order: the chosen one's is higher.`);
     say(foot, `${more > 0 ? `And ${more} more. ` : ""}${state}${isLeashed ? " ▴▾ pulled by the KL term." : ""} ■ ends a sentence. Dead groups: ${dead} of ${record.N}.`);
     return undefined;
   }
