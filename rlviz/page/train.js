@@ -492,8 +492,8 @@ export function trainer(send) {
     }
     if (ROWS % next.group_size) throw new RangeError(`group_size must be 2, 4, 8, 16 or 32; got ${next.group_size}`);
     const besides = next.beside_parameters ? [[next.beside, next.beside_parameters]] : [];
-    const ofPairs = next.pairs ? [[next.pairs.algorithm, next.pairs.parameters ?? {}]] : [], rules = { ...shipped.rules, ...shipped.pair_rules };
-    for (const [algorithm, numbers] of [...Object.entries(next.parameters), ...besides, ...ofPairs]) {
+    const pairNumbers = next.pairs ? [[next.pairs.algorithm, next.pairs.parameters ?? {}]] : [], rules = { ...shipped.rules, ...shipped.pair_rules };
+    for (const [algorithm, numbers] of [...Object.entries(next.parameters), ...besides, ...pairNumbers]) {
       known("parameters of", algorithm, rules);
       for (const [name, value] of Object.entries(numbers)) {
         known(`a parameter of ${algorithm}`, name, rules[algorithm].parameters);

@@ -14,7 +14,7 @@ DEFAULTS = {"steps": 40, "beta": 0.2}
 PAIR_DEFAULTS = {"steps": 20, "beta": 3, "gate": False, "onPairs": "DPO"}
 METHODS = (  # how it can be trained; changes: a link each
     {
-        "title": "GRPO on the fitted reward",
+        "title": "GRPO on its reward",
         "values": DEFAULTS,
         "says": "GRPO trains on what it believes you like, {steps} steps, KL β {beta}.",
         "changes": (

@@ -83,7 +83,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     const pairs = record.pairs ? Math.min(record.N, room >> 1) : 0; // a pair is two rows: there is room for more of them
     const all = pairs ? Array.from({ length: pairs }, (_, i) => groupOf(record, (n + i) % record.N).rows).flat() : first, visible = rowsShown(all, room);
     say(group.title, pairs ? story.pairsTitle : story.title);
-    say(group.note, `step ${record.step}: ${prompt} …`);
+    say(group.note, `step ${record.step}${pairs ? "" : `: ${prompt} …`}`);
     rows.forEach((row, i) => {
       const one = all[visible[i]];
       row.home.hidden = !one;

@@ -253,9 +253,13 @@ def test_dpo_on_pairs_is_the_librarys(count, steps, monkeypatch):
             scores = response_logits(policy, pairs_now.prompt_ids, pairs_now.prompt_mask, pairs_now.tokens)
             logp = token_logp(scores, pairs_now.tokens)
         shape = (*logp.shape[:2], report["T"])
-        found, first = (torch.tensor(report[name]).view(shape)[..., : logp.shape[-1]] for name in ("logp", "ref_logp"))
-        close(found, logp, pairs_now.mask, "log π")
-        torch.testing.assert_close((first * pairs_now.mask).sum(-1), run.ref_logp[report["pairs"]], atol=NEAR, rtol=NEAR)
+        logp_now, first = (
+            torch.tensor(report[name]).view(shape)[..., : logp.shape[-1]] for name in ("logp", "ref_logp")
+        )
+        close(logp_now, logp, pairs_now.mask, "log π")
+        torch.testing.assert_close(
+            (first * pairs_now.mask).sum(-1), run.ref_logp[report["pairs"]], atol=NEAR, rtol=NEAR
+        )
         record = next(records)
         for name in ("loss", "margin", "pair_accuracy", "grad_norm"):
             assert report[name] == pytest.approx(getattr(record, name), rel=2e-3, abs=NEAR), name
@@ -284,7 +288,10 @@ def test_a_shipped_rule_of_pairs_is_the_algorithm_of_today():
 
 NO_PAIRS = [
     ({"prompt": "the tall house"}, "prompt must be one of "),
-    ({"chosen": " was rich ."}, "a response of a pair must have fewer than 12 tokens, all of the task; got  was rich ."),
+    (
+        {"chosen": " was rich ."},
+        "a response of a pair must have fewer than 12 tokens, all of the task; got  was rich .",
+    ),
     ({"rejected": " was" * 12}, "a response of a pair must have fewer than 12 tokens, all of the task; got  was was"),
 ]
 
