@@ -49,7 +49,7 @@ def judge_payload(story: Mapping[str, Any]) -> dict[str, Any]:
         "waits": "It waits for your pairs.",
         "trained": "Do you like what it writes now? The blind test asks you without saying which is which.",
         "blind": "One of the two is from before the training, the other from after it. You are not told which.",
-        "again": "These pairs are from the policy as it is now: tell your model what it got wrong. Training then goes on from there.",
+        "again": "These pairs are from the policy as it is now: say what it got wrong. Training then goes on from there.",
         "uncertain": "None is certain yet: each line reaches across 0.",
         "leftOut": "{left} of the pairs are left out: equal, cut off, or about another subject.",
     }
