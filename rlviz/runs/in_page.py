@@ -350,14 +350,8 @@ def pair_objective(algorithm: PreferenceOptimization) -> Curve:
         references = response_logp(ref_logp, written).unbind(1)
         out = with_tensors(algorithm, parameters).loss(chosen, rejected, *references, **lengths)
         (slope,) = torch.autograd.grad(out.loss, leaf)
-        rewards = torch.stack([out.chosen_reward, out.rejected_reward], 1)
-        return {
-            "loss": out.loss,
-            "slope": slope,
-            "rewards": rewards,
-            "margin": out.margin,
-            "pair_accuracy": out.accuracy,
-        }
+        parts = {"rewards": torch.stack([out.chosen_reward, out.rejected_reward], 1), "margin": out.margin}
+        return {"loss": out.loss, "slope": slope, **parts, "pair_accuracy": out.accuracy}
 
     return objective
 

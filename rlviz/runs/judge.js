@@ -169,11 +169,8 @@ export function judging(root, payload, load, options) {
     const { values, says } = methodNow(), { steps, beta, pairs = Infinity, gate = true, onPairs } = { ...values, ...changed };
     if (isBusy || everyone().length < judge.first) return;
     const used = everyone().slice(0, pairs), preferences = onPairs ? decided(used) : used, left = used.length - preferences.length;
-    const leftOut = left ? ` ${judge.leftOut.replace("{left}", left)}` : "";
-    if (!preferences.length) {
-      say(status, leftOut);
-      return;
-    }
+    const leftOut = left ? judge.leftOut.replace("{left}", left) : "";
+    if (!preferences.length) return void say(status, leftOut);
     refit(used);
     const { weights } = taste, groupOf = (word) => Object.keys(task.groups).find((name) => task.groups[name].includes(word));
     const worth = Object.fromEntries(task.words.map((word) => [word, weights[word] + (weights[groupOf(word)] ?? 0)]));
@@ -188,7 +185,7 @@ export function judging(root, payload, load, options) {
     reveal.replaceChildren();
     tell();
     const numbers = { steps, beta, count: preferences.length };
-    say(status, says.replace(/\{(\w+)\}/g, (_, name) => numbers[name]) + leftOut);
+    say(status, `${says.replace(/\{(\w+)\}/g, (_, name) => numbers[name])} ${leftOut}`);
     setTimeout(() => home.scrollIntoView({ block: matchMedia(NARROW).matches ? "start" : "nearest" }), 100); // once it has its height
     const source = onPairs ? { pairs: { algorithm: onPairs, preferences, parameters: { beta } }, group_size: 2 } : { pairs: null, group_size: payload.controls.group_size.value };
     await run.train({ taste: reward, liked: words(1), punished: words(-1), only_sentences: false, beta, ...source }, steps, goesOn);
@@ -268,7 +265,8 @@ export function judging(root, payload, load, options) {
   };
   const store = () => stored((home) => home.setItem(STORED, writePreferences(preferences.slice(-MOST_STORED))));
   function clear() {
-    [preferences.length, files.length] = [0, 0];
+    if (!task || isBusy) return;
+    [preferences.length, files.length, goal] = [0, 0, judge.first];
     refit();
     tell();
   }
@@ -309,7 +307,7 @@ export function judging(root, payload, load, options) {
       const prompts = Array(POOL).fill(story.subject), first = await write(prompts, true, ++draw);
       task = sentencesTask(run.language);
       pool = [...first, ...(await write(prompts, true, ++draw))];
-      preferences.push(...(stored((store) => readPreferences(store.getItem(STORED) ?? "", task)) ?? []));
+      preferences.push(...(stored((home) => readPreferences(home.getItem(STORED) ?? "", task)) ?? []));
       refit();
       await next();
     } catch (error) {
