@@ -71,7 +71,7 @@ export function sentencesTask({ tokens, classes, pattern, prompts, longest, held
     return { ...counts, length: words.length / (longest - 1), sentence: +isSentence(text) };
   };
   return {
-    ...vocabulary(tokens, (text) => text.match(/ ?[^ $]+/g)), features, groups, words: tokens.slice(1).map((token) => token.trim()), longest, heldOut, prompts: () => prompts, hasAnswers: false,
+    ...vocabulary(tokens, (text) => text.match(/ ?[^ $]+/g) ?? []), features, groups, words: tokens.slice(1).map((token) => token.trim()), longest, heldOut, prompts: () => prompts, hasAnswers: false,
     grade: (prompt, response) => ({ format: isSentence(response), correct: null }),
     pay: (prompt, response, { format }, { words: { liked, punished, enough, only_sentences, short, taste } }) => {
       if (taste) return Object.entries(features(response)).reduce((sum, [name, value]) => sum + (taste[name] ?? 0) * value, taste.base ?? 0);

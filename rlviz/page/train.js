@@ -9,7 +9,8 @@
  * To the worker, {do, …}, and an id where its replies shall be known by it: they carry it too, and after the last comes done.
  *   open  {transformers, rules, checkpoints, kernels}   what is shipped, first. → ready
  *   add   {checkpoints}             further ones, that were loaded later. → ready
- *   start {settings}                a run from its beginning; what is not given is as in DEFAULTS. → started
+ *   start {settings, goesOn}        a run from its beginning; what is not given is as in DEFAULTS. goesOn: from the weights of the run so
+ *                                   far, the KL still to the first ones. → started
  *   set   {settings}                from the next step on; another seed, checkpoint or `beside` begins anew. → set, or started
  *   play  {pause}                   go on alone, with so many ms between two steps (0)
  *   pause | step | reset            stop after this step; do one step, then stop; begin anew as things are set (→ started)
@@ -22,7 +23,9 @@
  * group_size: 2, 4, 8, 16 or 32, in 128 responses. parameters: algorithm → {name: number of a piece, such as eps_high};
  * beside_parameters: those of `beside`, where it is the same algorithm with other numbers.
  * mistake: whether the judge has one (what ends in 7 is paid as if it were right). words: what the task of sentences pays, the
- * fields of `WordReward`, or a taste, feature → weight (null); its base is added.
+ * fields of `WordReward`, or a taste, feature → weight (null); its base is added. pairs: null, or {algorithm: of pairs, such as DPO,
+ * preferences: [{prompt, chosen, rejected}], parameters}: it learns from these, and what it samples is only paid and counted;
+ * group_size is 2, and at most 64 pairs are an update.
  *
  * From it, {is, …}:
  *   ready     {algorithms: name → {parameters: name → [value, low, high, step], needs_reference, max_rounds, min_group_size,
@@ -42,6 +45,8 @@
  *             accuracy (null without right answers), reward, sentences (share that is well formed), different (share of distinct
  *             texts), entropy, length, kl (to the start; null without a reference), loss, grad_norm, lr,
  *             clip {low, high, dual}, held_out (null between evaluations), ms {sample, judge, update, evaluate, all}
+ *             Of pairs: arrays are those of the pairs in this update, chosen before rejected; pairs (their places), rewards (the
+ *             algorithm's), advantages (the push of a pair's own loss), margin, pair_accuracy; it cannot be looked at again.
  *   pushed    {run, step, algorithm, advantages, logp, ratio, lower, upper, cut, slope}, as in step
  *   evaluated {run, step, greedy, held_out}
  *   written   {run, step, prompts, texts, isWellFormed}
@@ -57,7 +62,7 @@ import { END, sentencesTask, split, TASKS } from "./tasks.js";
 export const DEFAULTS = {
   algorithm: "GRPO", beside: null, checkpoint: "chain", seed: 0, group_size: 8, updates_per_rollout: 1, lr: 3e-4,
   lr_warmup_steps: 10, max_grad_norm: 1, evaluate_every: 10, parameters: {}, beside_parameters: null, mistake: false,
-  words: { liked: [], punished: [], enough: 1, only_sentences: false, short: false, taste: null },
+  words: { liked: [], punished: [], enough: 1, only_sentences: false, short: false, taste: null }, pairs: null,
 };
 /** Limits of the numbers, and which of them are whole. */
 export const RANGES = {
@@ -89,6 +94,9 @@ function concat(parts) {
   parts.reduce((at, x) => (out.set(x, at), at + x.length), 0);
   return out;
 }
+
+/** Return the numbers of these groups, at least one, each of so many. */
+const groupsOf = (x, groups, size) => concat(groups.map((n) => x.subarray(n * size, n * size + size)));
 
 // --- a transformer that samples, is scored and moves ---
 
@@ -230,7 +238,7 @@ function select({ rule, settings }, paid, N, G, step) {
 /** Return loss and slopes of the selected groups, by the algorithm's own program. scored: log π and entropy of the same groups. */
 function objective({ rule, parameters }, { logp, ref_logp, G, T }, { advantages, seen }, selected, scored) {
   const size = G * T, tokens = (x) => array([selected.length, G, T], x);
-  const of = (x) => tokens(concat(selected.map((group) => x.subarray(group * size, group * size + size))));
+  const of = (x) => tokens(groupsOf(x, selected, size));
   const inputs = { old_logp: of(logp), advantages: of(advantages), seen: of(seen), ...mapped(scored, tokens) };
   return rule.objective({ ...inputs, ...(ref_logp && { ref_logp: of(ref_logp) }), ...parameters });
 }
@@ -275,7 +283,7 @@ class Run {
     const verdict = judge(now, rollout, past);
     if (verdict[PAST[0]]) rollout.places.forEach((place, n) => this.history.set(place, PAST.map((name) => verdict[name][n])));
     lap();
-    const { scored, ...done } = lap(this.learn(now, rollout, verdict));
+    const { scored, ...done } = lap(now.pairs ? this.learnPairs(now) : this.learn(now, rollout, verdict));
     // Held-out prompts are looked at after the update, as the library does.
     this.steps++;
     const isDue = now.settings.evaluate_every && this.steps % now.settings.evaluate_every === 0;
@@ -283,7 +291,8 @@ class Run {
     const took = times.slice(1).map((at, i) => at - times[i]);
     const ms = { sample: took[0], judge: took[1], update: took[2], evaluate: took[3], all: sum(took) };
     const of = { run: this.number, step: this.steps, algorithm: now.algorithm };
-    const report = { ...of, ...rolloutReport(rollout, verdict), ...done, held_out: heldOut, ms };
+    const sampled = rolloutReport(rollout, verdict), seen = now.pairs ? singleNumbers(sampled) : sampled;
+    const report = { ...of, ...seen, ...done, held_out: heldOut, ms };
     this.recent = [...this.recent, { report, rollout, past, scored }].slice(-KEPT);
     return report;
   }
@@ -309,38 +318,63 @@ class Run {
     return { ...rollout, ref_logp: rule.needs_reference ? scoredAll(now, now.start, rollout) : null };
   }
 
-  /** Take the updates of a step; return what happened in them, and what the last one saw. */
-  learn({ settings, ...now }, rollout, verdict) {
-    const { model, task } = now, { selected, G, T, prompts, tokens } = rollout, { P } = model, size = G * T;
-    const slots = Array.from({ length: P }, (_, i) => selected[i] ?? 0); // what fills the rows has no slope
-    const of = (x) => (n) => x.subarray(n * size, n * size + size);
-    const [ids, responses] = [slots.flatMap((n) => task.encode(prompts[n])), concat(slots.map(of(tokens)))];
+  /** Take an update on the selected groups; differentiate(scored) → loss and slopes. Return these, scored, lr and grad_norm. */
+  update({ settings, model, task }, { prompts, tokens, G, T }, selected, differentiate) {
+    const slots = Array.from({ length: model.P }, (_, i) => selected[i] ?? 0); // what fills the rows has no slope
+    const [ids, responses] = [slots.flatMap((n) => task.encode(prompts[n])), groupsOf(tokens, slots, G * T)];
     const lr = settings.lr * Math.min(1, (this.steps + 1) / Math.max(1, settings.lr_warmup_steps));
+    const slopes = { slope: new Float32Array(ROWS * T), entropy_slope: new Float32Array(ROWS * T) };
+    const scored = mapped(model.score(this.weights, ids, responses), (x) => x.slice(0, selected.length * G * T));
+    const outputs = selected.length ? differentiate(scored) : null;
+    for (const name of Object.keys(slopes)) if (outputs?.[name]) slopes[name].set(outputs[name].data);
+    // AdamW's bias corrections, 1 − β^k after k updates.
+    this.left = [this.left[0] * 0.9, this.left[1] * 0.999];
+    const shares = { m_share: 1 - this.left[0], v_share: 1 - this.left[1] };
+    const norm = model.optimizerStep(this, { ...slopes, lr, longest: settings.max_grad_norm, ...shares });
+    if (outputs && !Number.isFinite(outputs.loss.data[0])) throw new Diverged("the loss is no finite number");
+    if (!Number.isFinite(norm)) throw new Diverged("the gradient is no finite number");
+    return { outputs, scored, lr, grad_norm: norm };
+  }
+
+  /** Take the updates of a step; return what happened in them, and what the last one saw. */
+  learn(now, rollout, verdict) {
+    const { selected, G, T } = rollout, count = now.settings.updates_per_rollout;
     const total = { loss: 0, grad_norm: 0, low: 0, high: 0, dual: 0 };
-    let outputs, scored;
-    for (let update = 0; update < settings.updates_per_rollout; update++) {
-      const slopes = { slope: new Float32Array(ROWS * T), entropy_slope: new Float32Array(ROWS * T) };
+    let last;
+    for (let update = 0; update < count; update++) {
       // Old log-probabilities stay those of the sampler: from the second update on the ratios leave 1, and limits act.
-      scored = mapped(model.score(this.weights, ids, responses), (x) => x.slice(0, selected.length * size));
-      if (selected.length) {
-        outputs = objective(now, rollout, verdict, selected, scored);
-        for (const name of Object.keys(slopes)) if (outputs[name]) slopes[name].set(outputs[name].data);
-        for (const name of ["loss", "low", "high", "dual"]) total[name] += sum(outputs[name].data);
-      }
-      // AdamW's bias corrections, 1 − β^k after k updates.
-      this.left = [this.left[0] * 0.9, this.left[1] * 0.999];
-      const shares = { m_share: 1 - this.left[0], v_share: 1 - this.left[1] };
-      const norm = model.optimizerStep(this, { ...slopes, lr, longest: settings.max_grad_norm, ...shares });
-      if (!Number.isFinite(total.loss)) throw new Diverged("the loss is no finite number");
-      if (!Number.isFinite(norm)) throw new Diverged("the gradient is no finite number");
-      total.grad_norm += norm;
+      last = this.update(now, rollout, selected, (scored) => objective(now, rollout, verdict, selected, scored));
+      total.grad_norm += last.grad_norm;
+      if (last.outputs) for (const name of ["loss", "low", "high", "dual"]) total[name] += sum(last.outputs[name].data);
     }
     // Shares are of the tokens that the loss saw, over all updates; what the page draws is what the last update saw.
-    const count = settings.updates_per_rollout, seen = count * sum(selected.map(of(verdict.seen)).map(sum));
+    const { outputs, scored, lr } = last, seen = selected.length ? count * sum(groupsOf(verdict.seen, selected, G * T)) : 0;
     const clip = mapped({ low: 0, high: 0, dual: 0 }, (_, name) => total[name] / Math.max(1, seen));
     const means = { loss: total.loss / count, grad_norm: total.grad_norm / count, clip, lr };
-    const last = onAllGroups(outputs, scored, selected, rollout);
-    return { ...last, pull: pullOf(now, rollout, verdict, selected, scored, last), ...means, scored };
+    const drawn = onAllGroups(outputs, scored, selected, rollout);
+    return { ...drawn, pull: pullOf(now, rollout, verdict, selected, scored, drawn), ...means, scored };
+  }
+
+  /** Take an update on pairs, each of them once before one comes again; return what happened, the pairs in place of what was sampled. */
+  learnPairs(now) {
+    const { settings, model, start, pairs } = now, { rollout, rule, algorithm } = pairs, { N, T } = rollout, batch = Math.min(N, model.P);
+    if (this.pairs !== rollout) Object.assign(this, { pairs: rollout, waiting: [], ref_logp: scoredAll(now, start, rollout) });
+    if (this.waiting.length < batch) {
+      const drawn = chance(settings.seed, this.steps, "groups", 0, N);
+      this.waiting.push(...Array.from(drawn.keys()).sort((a, b) => drawn[a] - drawn[b]));
+    }
+    const selected = this.waiting.splice(0, batch), of = (x) => groupsOf(x, selected, 2 * T), shaped = (x) => array([batch, 2, T], x);
+    const [tokens, mask, ref_logp] = [rollout.tokens, rollout.mask, this.ref_logp].map(of);
+    const inputs = mapped({ ref_logp, mask: Float64Array.from(mask) }, shaped);
+    const { outputs, scored, lr, grad_norm } = this.update(now, rollout, selected, ({ logp }) => rule({ logp: shaped(logp), ...inputs, ...pairs.parameters }));
+    const { slope, rewards, loss, margin, pair_accuracy } = mapped(outputs, (x) => Float32Array.from(x.data));
+    const [texts, none] = [selected.flatMap((n) => rollout.texts.slice(2 * n, 2 * n + 2)), new Float32Array(2 * batch * T)];
+    // A response's bar is the push of its own pair's loss, which fades once the pair is in order.
+    const pushes = { slope: slope.map((x) => -x), advantages: slope.map((x) => -x * batch), cut: none, pull: null };
+    const sizes = { N: batch, P: batch, G: 2, T, prompts: selected.map((n) => rollout.prompts[n]), texts, tokens, mask };
+    const graded = { correct: null, paid: rewards, rewards, dead: new Uint8Array(batch), uses: new Uint8Array(batch).fill(1) };
+    const numbers = { loss: loss[0], margin: margin[0], pair_accuracy: pair_accuracy[0], grad_norm, lr, clip: { low: 0, high: 0, dual: 0 } };
+    return { algorithm, pairs: selected, ...sizes, ...graded, ...pushes, ...numbers, logp: Float32Array.from(scored.logp), ref_logp: Float32Array.from(ref_logp) };
   }
 
   /** Return the share of HELD_OUT prompts that a response answers right, null where none is right. */
@@ -386,13 +420,29 @@ function rolloutReport({ logp, places, ...rollout }, { rewards, advantages, seen
   return mapped(all, (x) => (x instanceof Float64Array ? Float32Array.from(x) : x));
 }
 
+/** Return what of a report is one number, or none. */
+const singleNumbers = (report) => Object.fromEntries(Object.entries(report).filter(([, value]) => typeof value === "number" || value === null));
+
+/** Return pairs as groups of two, first the chosen response. Throws RangeError for what is no response of the task. */
+function pairRollout(task, preferences) {
+  const [N, T] = [preferences.length, task.longest], texts = preferences.flatMap(({ chosen, rejected }) => [chosen, rejected]);
+  const [tokens, mask] = [new Int32Array(2 * N * T), new Uint8Array(2 * N * T)];
+  for (const [row, text] of texts.entries()) {
+    const ids = [...task.encode(text), END];
+    if (ids.includes(undefined) || ids.length > T) throw new RangeError(`a response of a pair must have fewer than ${T} tokens, all of the task; got ${text.slice(0, 40)}`);
+    tokens.set(ids, row * T);
+    mask.fill(1, row * T, row * T + ids.length);
+  }
+  return { N, G: 2, T, prompts: preferences.map(({ prompt }) => prompt), texts, tokens, mask };
+}
+
 // --- the worker ---
 
 /** Return on(message), which answers by send(message); see the top of this file. It owns its thread. */
 export function trainer(send) {
   Object.assign(Math, { exp, log, expm1 }); // for the algorithms' programs in run.js: browsers have different ones
   let [memory, shipped, model, task] = [null, null, null, null];
-  let [settings, runs, isPlaying, pause, timer, replyTo] = [DEFAULTS, [], false, 0, null, {}];
+  let [settings, runs, isPlaying, pause, timer, replyTo, pairs] = [DEFAULTS, [], false, 0, null, {}, null];
   const post = (reply) => send({ ...reply, ...replyTo });
   const cache = new Map();
   const once = (key, make) => cache.get(key) ?? cache.set(key, make()).get(key);
@@ -407,6 +457,10 @@ export function trainer(send) {
   });
   const known = (name, value, among) => {
     if (!Object.hasOwn(among, value)) throw new RangeError(`${name} must be one of ${Object.keys(among).join(", ")}; got ${value}`);
+  };
+  const checkPrompts = (of, prompts) => {
+    const all = Object.fromEntries(of.prompts().map((one) => [one, true]));
+    for (const prompt of prompts) known("prompt", prompt, all);
   };
   const within = (name, value, [low, high, isWhole]) => {
     if (typeof value === "number" && value >= low && value <= high && (!isWhole || Number.isInteger(value))) return;
@@ -429,12 +483,20 @@ export function trainer(send) {
     const strange = [...liked, ...punished].find((word) => !tokens.includes(` ${word}`));
     if (strange !== undefined) throw new RangeError(`words must be of the task's vocabulary; got ${String(strange).slice(0, 40)}`);
     within("enough", enough, [1, 100, true]);
+    if (next.pairs) {
+      known("an algorithm of pairs", next.pairs.algorithm, shipped.pair_rules);
+      within("pairs", next.pairs.preferences.length, [1, 1e4, true]);
+      within("group_size, of pairs,", next.group_size, [2, 2, true]);
+      const { prompts } = pairRollout(taskOf(shipped.checkpoints[next.checkpoint]), next.pairs.preferences);
+      checkPrompts(taskOf(shipped.checkpoints[next.checkpoint]), prompts);
+    }
     if (ROWS % next.group_size) throw new RangeError(`group_size must be 2, 4, 8, 16 or 32; got ${next.group_size}`);
     const besides = next.beside_parameters ? [[next.beside, next.beside_parameters]] : [];
-    for (const [algorithm, numbers] of [...Object.entries(next.parameters), ...besides]) {
-      known("parameters of", algorithm, shipped.rules);
+    const pairNumbers = next.pairs ? [[next.pairs.algorithm, next.pairs.parameters ?? {}]] : [], rules = { ...shipped.rules, ...shipped.pair_rules };
+    for (const [algorithm, numbers] of [...Object.entries(next.parameters), ...besides, ...pairNumbers]) {
+      known("parameters of", algorithm, rules);
       for (const [name, value] of Object.entries(numbers)) {
-        known(`a parameter of ${algorithm}`, name, shipped.rules[algorithm].parameters);
+        known(`a parameter of ${algorithm}`, name, rules[algorithm].parameters);
         within(name, value, PARAMETER_RANGES[name] ?? [0, 1000]); // wider than sliders are: what an odd number does is worth a look
       }
     }
@@ -444,8 +506,8 @@ export function trainer(send) {
     const algorithms = mapped(shipped.rules, ({ judge, objective, ...about }) => about);
     post({ is: "ready", algorithms, checkpoints: Object.keys(shipped.checkpoints) });
   };
-  const take = (next, isNew) => {
-    const began = performance.now();
+  const take = (next, isNew, isFurther = false) => {
+    const began = performance.now(), goesOn = isFurther && next.checkpoint === settings.checkpoint;
     // Another seed, checkpoint or second policy cannot be taken over in the middle of a run.
     isNew ||= !runs.length || ["seed", "checkpoint", "beside"].some((name) => next[name] !== settings[name]);
     settings = next;
@@ -455,15 +517,21 @@ export function trainer(send) {
     if (Object.entries(sizes).some(([name, size]) => model?.[name] !== size)) {
       model = { ...transformerOf(memory, transformer, sizes.S, sizes.T, sizes.G), transformer };
     }
+    pairs = settings.pairs && pairsOf(settings.pairs);
     const names = [settings.algorithm, settings.beside].filter(Boolean);
     // Both runs begin with the same weights and draw by the same seed, so that what differs is the algorithm's.
-    if (isNew) runs = names.map((_, number) => new Run(number, startOf(settings.checkpoint)));
+    if (isNew) runs = names.map((_, number) => new Run(number, (goesOn && runs[number]?.weights) || startOf(settings.checkpoint)));
     post({ is: isNew ? "started" : "set", settings, bytes: memory.bytes, ms: performance.now() - began });
+  };
+  const pairsOf = ({ algorithm, preferences, parameters }) => {
+    const { objective, parameters: usual } = shipped.pair_rules[algorithm];
+    const rule = once(`rule ${algorithm}`, () => program(objective)), numbers = mapped(usual, ([value], name) => parameters?.[name] ?? value);
+    return { algorithm, rule, parameters: numbers, rollout: pairRollout(task, preferences) };
   };
   const nowOf = (number, algorithm = number ? settings.beside : settings.algorithm) => {
     const rule = ruleOf(algorithm), numbers = (number && settings.beside_parameters) || (settings.parameters[algorithm] ?? {});
     const parameters = mapped(rule.parameters, ([value], name) => numbers[name] ?? value);
-    return { settings, algorithm, rule, parameters, model, task, start: startOf(settings.checkpoint) };
+    return { settings, algorithm, rule, parameters, model, task, pairs, start: startOf(settings.checkpoint) };
   };
   const step = () => {
     for (const run of runs) {
@@ -487,7 +555,7 @@ export function trainer(send) {
   };
   const keptOf = (run, number) => {
     const entry = runs[run]?.recent.find(({ report }) => report.step === number);
-    if (entry?.report.G === model.G) return entry;
+    if (entry?.report.G === model.G && !entry.report.pairs) return entry;
     throw new RangeError(`step must be one of the last ${KEPT} with these sizes; got ${number}`);
   };
   const DO = {
@@ -500,7 +568,7 @@ export function trainer(send) {
       Object.assign(shipped.checkpoints, checkpoints);
       ready();
     },
-    start: (message) => take(changed(DEFAULTS, message.settings ?? {}), true),
+    start: (message) => take(changed(DEFAULTS, message.settings ?? {}), true, message.goesOn),
     set: (message) => take(changed(settings, message.settings), false),
     reset: () => take(settings, true),
     play: (message) => {
@@ -534,8 +602,7 @@ export function trainer(send) {
       }
     },
     write: ({ prompts, draw = 0, isStart = false }) => {
-      const all = Object.fromEntries(task.prompts().map((one) => [one, true]));
-      for (const prompt of prompts) known("prompt", prompt, all);
+      checkPrompts(task, prompts);
       within("prompts", prompts.length, [1, ROWS, true]);
       within("draw", draw, [0, 1e6, true]);
       for (const run of runs) post({ is: "written", run: run.number, step: run.steps, ...run.write(nowOf(run.number), prompts, draw, isStart) });

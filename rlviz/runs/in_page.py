@@ -2,6 +2,7 @@
 
     transformer(decoder)         → {"prefill", "decode", "update"}, for all algorithms and sizes; one a vocabulary
     trace_rule(algorithm)        → {"judge", "objective", …}, of about a kilobyte: what algorithms differ in
+    trace_pair_rule(algorithm)   → {"objective", "parameters"}, of an algorithm that learns from pairs, such as DPO
 
 The page reads prompts by `prefill`, samples by `decode`, a token of each response at a time, grades, and asks `judge` for the
 advantages. Each update runs `update` in two parts: up to the log-probabilities, and on from the slope of the loss by them, which
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
+from rlviz.algorithms import ALGORITHMS, DPO, RELATIVES, GroupPolicyGradient, PreferenceOptimization, numbers
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.script import classic, script
 from rlviz.page.tracing import Curve, Program, trace
@@ -33,6 +34,7 @@ from rlviz.pictures.parameters import RANGES, range_of
 from rlviz.pictures.table import has_groups
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
+from rlviz.pieces.preference import response_logp
 from rlviz.types import Batch
 from small_models.decoder import Decoder
 from small_models.host import recording
@@ -235,7 +237,7 @@ OFFERED: dict[str, GroupPolicyGradient] = {
 }
 
 
-def piece_parameters(algorithm: GroupPolicyGradient) -> dict[str, float]:
+def piece_parameters(algorithm: GroupPolicyGradient | PreferenceOptimization) -> dict[str, float]:
     """Return the numbers of an algorithm's pieces that the page can change while it trains."""
     return {name: float(value) for name, value in numbers(algorithm).items() if name in RANGES}
 
@@ -337,8 +339,38 @@ def trace_rule(algorithm: GroupPolicyGradient) -> dict[str, Any]:
     }
 
 
+def pair_objective(algorithm: PreferenceOptimization) -> Curve:
+    """Return what a step on pairs [P, 2, T], chosen before rejected, computes between log π and its slope."""
+
+    def objective(logp: Tensor, ref_logp: Tensor, mask: Tensor, **parameters: Tensor) -> dict[str, Tensor]:
+        """Return the loss, its slope by log π, the rewards [P, 2], the mean margin, and the share of pairs in order."""
+        leaf, written = logp.detach().requires_grad_(), mask != 0
+        chosen, rejected = response_logp(leaf, written).unbind(1)
+        lengths = dict(zip(("chosen_lengths", "rejected_lengths"), written.sum(-1).unbind(1), strict=True))
+        references = response_logp(ref_logp, written).unbind(1)
+        out = with_tensors(algorithm, parameters).loss(chosen, rejected, *references, **lengths)
+        (slope,) = torch.autograd.grad(out.loss, leaf)
+        parts = {"rewards": torch.stack([out.chosen_reward, out.rejected_reward], 1), "margin": out.margin}
+        return {"loss": out.loss, "slope": slope, **parts, "pair_accuracy": out.accuracy}
+
+    return objective
+
+
+def trace_pair_rule(algorithm: PreferenceOptimization) -> dict[str, Any]:
+    """Return an algorithm of pairs as the page takes it: its program, for all sizes, and its numbers."""
+    shape, values = (3, 2, 7), piece_parameters(algorithm)
+    chance = torch.Generator().manual_seed(0)
+    logp, ref_logp = (-torch.rand(shape, generator=chance, dtype=torch.double) for _ in range(2))
+    example = {"logp": logp, "ref_logp": ref_logp, "mask": torch.ones(shape, dtype=torch.double)}
+    return {
+        "objective": trace(pair_objective(algorithm), values, example, free=True),
+        "parameters": {name: [value, *range_of(name, value)] for name, value in values.items()},
+    }
+
+
 # --- what is shipped ---
 
+PAIR_RULES = {DPO.name: DPO}
 PROGRAMS = Path(__file__).with_name("in_page.json.gz")
 CHECKPOINTS: dict[str, str] = {
     "chain": "chain",
@@ -366,7 +398,11 @@ def rotation(policy: Policy, places: int) -> Tensor:
 def traced() -> dict[str, Any]:
     """Return the programs of the shipped transformers, by vocabulary, and of every algorithm that trains in a page."""
     transformers = {kind.name: _traced_transformer(load_policy(kind.name)) for kind in KINDS}
-    return {"transformers": transformers, "rules": {name: trace_rule(algorithm) for name, algorithm in OFFERED.items()}}
+    return {
+        "transformers": transformers,
+        "rules": {name: trace_rule(algorithm) for name, algorithm in OFFERED.items()},
+        "pair_rules": {name: trace_pair_rule(algorithm) for name, algorithm in PAIR_RULES.items()},
+    }
 
 
 def _traced_transformer(policy: Policy) -> dict[str, Any]:

@@ -12,6 +12,7 @@ const POOL = 128; // sentences that the worker writes at once
 const MOST_SHOWN = 8; // features of the taste
 const CLEAR = 0.35; // of the largest weight: words that are marked in the sentences as liked, or not
 const RARE = 0.05; // a result of the blind test that chance gives less often is none of chance's
+const STORED = "rlviz: pairs of the judge", MOST_STORED = 1000; // answers that survive a reload
 const OVERLINE = 2; // deviations to each side of a weight
 
 const scoreOf = (taste, task, text) => Object.entries(task.features(text)).reduce((sum, [name, value]) => sum + (taste.weights[name] ?? 0) * value, 0);
@@ -20,6 +21,7 @@ const scoreOf = (taste, task, text) => Object.entries(task.features(text)).reduc
 export function judging(root, payload, load, options) {
   const { judge, story } = payload, preferences = [], files = [], rounds = []; // files: the pairs of others
   let task = null, supply = [], pair = null, fit = null, taste = null, pool = [], blind = null, draw = 0, isNow = false, isBusy = false, goal = judge.first;
+  let isFurther = false; // the pairs asked for last are from the policy as it is: training goes on from it
   dress(root, JUDGE_CSS, "judge"); // judge.css, which Python puts before
   root.classList.add("play", "judge");
   const status = html("p", { className: "play-said", role: "status", textContent: judge.question }, root), board = html("div", { className: "judge-cards" }, root);
@@ -39,9 +41,12 @@ export function judging(root, payload, load, options) {
   const everyone = () => [...files.flat(), ...preferences];
   const button = (textContent, title, onclick, home = more) => html("button", { type: "button", textContent, title, onclick }, home);
   const equal = button("equal (0)", "Neither is better", () => choose(null)), undo = button("undo (u)", "Take the last answer back", back);
+  button("clear", "Forget all answers, and those of files", clear);
   const list = html("ul", { className: "judge-weights" }, belief.home), favourites = html("ol", { className: "judge-best" }, belief.home);
   const actions = html("div", { className: "play-buttons" }, root);
-  const learn = button("▶ Train on it", "Let the policy train on this taste", () => train(judge.defaults), actions);
+  const learn = button("▶ Train on it", "", () => train({ goesOn: isFurther }), actions);
+  const method = html("select", { "aria-label": "how it trains", onchange: () => drawChanges() }, actions), methodNow = () => judge.methods[method.value];
+  for (const [value, { title }] of judge.methods.entries()) html("option", { value, textContent: title }, method);
   const test = button("Blind test", "Eight pairs, before and after, without saying which", () => beginTest(), actions);
   const ask = button("Ten more pairs", "From the policy as it is now", () => askMore(), actions);
   button("Save pairs", "As a file that rlviz train --pairs reads", () => save(), actions);
@@ -49,8 +54,11 @@ export function judging(root, payload, load, options) {
   button("Load pairs", "Files of judged pairs, such as those of a class", () => file.click(), actions);
   const reveal = html("ol", { className: "judge-reveal" }, choice.home), table = html("table", { className: "judge-rounds", hidden: true }, choice.home);
   const changes = html("p", { className: "judge-changes", hidden: true }, choice.home);
-  changes.append(html("b", { textContent: "Change one thing: " }));
-  for (const { title, values } of judge.changes) html("a", { href: "#", textContent: title, onclick: (event) => (event.preventDefault(), train(values)) }, changes);
+  function drawChanges() {
+    changes.replaceChildren(html("b", { textContent: "Again from the first model, with: " }));
+    for (const { title, values } of methodNow().changes) html("a", { href: "#", textContent: title, onclick: (event) => (event.preventDefault(), train(values)) }, changes);
+  }
+  drawChanges();
   const home = html("div", { hidden: true }, root);
   const run = playground(home, payload, load, { ...options, linked: false, waits: judge.waits });
 
@@ -110,6 +118,8 @@ export function judging(root, payload, load, options) {
     say(choice.title, blind ? "Blind: which do you like better?" : "Which do you like better?");
     learn.disabled = isBusy || count < judge.first || Boolean(blind);
     test.disabled = ask.disabled = isBusy || !rounds.length || Boolean(blind);
+    say(learn, isFurther ? "▶ Train it further" : "▶ Train on it");
+    learn.title = isFurther ? "On from the policy as it is now; the KL stays the one to the first model" : "From the first model";
     undo.disabled = blind ? !blind.answers.length : !preferences.length;
     if (!blind && !rounds.length) say(status, missing ? judge.question : judge.ready);
   }
@@ -118,6 +128,7 @@ export function judging(root, payload, load, options) {
 
   function refit(used = everyone()) {
     fit = fitTaste(used, task, { withGroups: true });
+    store();
     taste = used.length >= judge.first ? fit : null;
     list.replaceChildren();
     favourites.replaceChildren();
@@ -140,16 +151,27 @@ export function judging(root, payload, load, options) {
       html("span", { className: "story-step", textContent: n }, item);
       html("span", { textContent: best.trim() }, item);
     }
-    html("li", { className: "play-foot", textContent: "Blue: you like it; orange: you do not; line: ± 2 standard deviations." }, list);
+    const isUncertain = names.every((name) => strength(name) < OVERLINE * taste.deviations[name]);
+    html("li", { className: "play-foot", textContent: `Blue: you like it; orange: you do not; line: ± 2 standard deviations. ${isUncertain ? judge.uncertain : ""}` }, list);
     return undefined;
   }
 
   // --- training on it
 
-  /** Train on the taste: values of the defaults, or of a way to break it {steps, beta, pairs: how many of them}. */
-  async function train({ steps, beta, pairs = Infinity, gate = true }) {
+  /** Return the pairs that a loss on pairs can learn from: one is better, both end within a response, and the subject is the task's. */
+  function decided(preferences) {
+    const ends = (text) => wordsOf(text).length < task.longest, plain = (text) => wordsOf(text).map((word) => ` ${word}`).join("");
+    const usable = preferences.filter(({ prompt, chosen, rejected, equal }) => !equal && ends(chosen) && ends(rejected) && run.language.prompts.includes(prompt));
+    return usable.map(({ prompt, chosen, rejected }) => ({ prompt, chosen: plain(chosen), rejected: plain(rejected) }));
+  }
+  /** Train as the method chosen does; changed: of its values {steps, beta, pairs: how many of them, gate: whether sentences are asked for, onPairs: by which loss}. */
+  async function train({ goesOn = false, ...changed }) {
+    const { values, says } = methodNow(), { steps, beta, pairs = Infinity, gate = true, onPairs } = { ...values, ...changed };
     if (isBusy || everyone().length < judge.first) return;
-    refit(everyone().slice(0, pairs));
+    const used = everyone().slice(0, pairs), preferences = onPairs ? decided(used) : used, left = used.length - preferences.length;
+    const leftOut = left ? judge.leftOut.replace("{left}", left) : "";
+    if (!preferences.length) return void say(status, leftOut);
+    refit(used);
     const { weights } = taste, groupOf = (word) => Object.keys(task.groups).find((name) => task.groups[name].includes(word));
     const worth = Object.fromEntries(task.words.map((word) => [word, weights[word] + (weights[groupOf(word)] ?? 0)]));
     const largest = Math.max(...Object.values(worth).map(Math.abs)), words = (sign) => task.words.filter((word) => sign * worth[word] > CLEAR * largest);
@@ -162,12 +184,14 @@ export function judging(root, payload, load, options) {
     home.hidden = false;
     reveal.replaceChildren();
     tell();
-    say(status, `It trains on what it believes you like, ${steps} steps, KL β ${beta}.`);
+    const numbers = { steps, beta, count: preferences.length };
+    say(status, `${says.replace(/\{(\w+)\}/g, (_, name) => numbers[name])} ${leftOut}`);
     setTimeout(() => home.scrollIntoView({ block: matchMedia(NARROW).matches ? "start" : "nearest" }), 100); // once it has its height
-    await run.train({ taste: reward, liked: words(1), punished: words(-1), only_sentences: false, beta }, steps);
-    isBusy = false;
+    const source = onPairs ? { pairs: { algorithm: onPairs, preferences, parameters: { beta } }, group_size: 2 } : { pairs: null, group_size: payload.controls.group_size.value };
+    await run.train({ taste: reward, liked: words(1), punished: words(-1), only_sentences: false, beta, ...source }, steps, goesOn);
+    isBusy = isFurther = false;
     const [first] = run.records;
-    rounds.push({ pairs: Math.min(pairs, everyone().length), steps: run.step, beta, from: first?.reward ?? NaN, to: run.reward, sentences: run.sentences, gate, test: "" });
+    rounds.push({ by: onPairs ?? run.settings.algorithm, goesOn, pairs: preferences.length, steps: run.step, beta, from: first?.reward ?? NaN, to: run.reward, sentences: run.sentences, gate, test: "" });
     isNow = true;
     supply = [];
     changes.hidden = false;
@@ -180,14 +204,14 @@ export function judging(root, payload, load, options) {
     table.replaceChildren();
     const row = (cells, name) => cells.forEach((textContent) => html(name, { textContent }, table.lastChild));
     html("tr", {}, table);
-    row(["round", "you preferred the trained one", "still sentences", "its reward", "pairs", "steps", "KL β", "sentences asked for"], "th");
+    row(["round", "you preferred the trained one", "still sentences", "its reward", "by", "pairs", "steps", "β", "sentences asked for"], "th");
     rounds.forEach((one, i) => {
       html("tr", {}, table);
-      row([i + 1, one.test, percent(one.sentences), `${format(one.from, ".2f")} → ${format(one.to, ".2f")}`, one.pairs, one.steps, one.beta, one.gate ? "yes" : "no"], "td");
+      row([i + 1 + (one.goesOn ? `, on from ${i}` : ""), one.test, percent(one.sentences), `${format(one.from, ".2f")} → ${format(one.to, ".2f")}`, one.by, one.pairs, one.steps, one.beta, one.gate ? "yes" : "no"], "td");
     });
   }
   function askMore() {
-    [goal, supply, isNow] = [everyone().length + judge.more, [], true];
+    [goal, supply, isNow, isFurther] = [everyone().length + judge.more, [], true, true];
     reveal.replaceChildren();
     root.scrollIntoView({ block: "start" });
     say(status, judge.again);
@@ -230,8 +254,22 @@ export function judging(root, payload, load, options) {
     return next();
   }
 
-  // --- files
+  // --- files, and what survives a reload
 
+  const stored = (act) => {
+    try {
+      return act(sessionStorage);
+    } catch {
+      return null; // a page without a store, such as a frame's, or what is in it cannot be read
+    }
+  };
+  const store = () => stored((home) => home.setItem(STORED, writePreferences(preferences.slice(-MOST_STORED))));
+  function clear() {
+    if (!task || isBusy) return;
+    [preferences.length, files.length, goal] = [0, 0, judge.first];
+    refit();
+    tell();
+  }
   function save() {
     const link = html("a", { href: URL.createObjectURL(new Blob([writePreferences(everyone())], { type: "application/jsonl" })), download: "pairs.jsonl" });
     link.click();
@@ -269,6 +307,7 @@ export function judging(root, payload, load, options) {
       const prompts = Array(POOL).fill(story.subject), first = await write(prompts, true, ++draw);
       task = sentencesTask(run.language);
       pool = [...first, ...(await write(prompts, true, ++draw))];
+      preferences.push(...(stored((home) => readPreferences(home.getItem(STORED) ?? "", task)) ?? []));
       refit();
       await next();
     } catch (error) {

@@ -71,7 +71,8 @@ export function messageOf({ controls, numbers, story }, settings) {
   const widths = Object.fromEntries(Object.entries(numbers[algorithm]).filter(([name]) => name in parameters && WIDTHS.includes(name)));
   const twin = beside === algorithm ? { ...parameters, ...widths } : null; // the same, with its own ε
   const { liked, punished, enough, only_sentences, short } = settings, words = story && { words: { liked, punished, enough, only_sentences, short, taste: settings.taste ?? null } };
-  return { ...words, algorithm, beside: beside || null, beside_parameters: twin, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
+  const pairs = settings.pairs && { pairs: settings.pairs }; // what it learns from in place of its own answers
+  return { ...words, ...pairs, algorithm, beside: beside || null, beside_parameters: twin, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
 }
 
 /** What Python's WordReward takes of these settings, where they are not its defaults. */
@@ -365,7 +366,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
   // --- training
 
   /** Begin anew, with the run so far as a grey line; whatever was going on ends. */
-  async function again(hasGhost = true) {
+  async function again(hasGhost = true, goesOn = false) {
     const mine = ++turn, isAsked = isWaiting;
     isWaiting = single.disabled = false;
     if (hasGhost && run.records.length) ghost = columnsOf(run.records, run.before, "ghost_");
@@ -379,7 +380,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (showRecorded()) return;
     say(status, "The model is loaded.");
     try {
-      await prepare();
+      await prepare(goesOn);
       const looks = await ask({ do: "evaluate" });
       await keepDiary(mine);
       if (mine !== turn) return;
@@ -394,8 +395,8 @@ export function playground(root, payload, load, { linked = true, player = null, 
     if (isStill && !isAsked) return pause();
     await play();
   }
-  /** Let the worker have the policy, at the beginning of a run. Throws an Error for settings that it refuses. */
-  async function prepare() {
+  /** Let the worker have the policy, at the beginning of a run; goesOn: from the weights of the run before. Throws an Error for settings that it refuses. */
+  async function prepare(goesOn = false) {
     ask = await (opening ??= opened()); // one worker, however often it is begun anew while that starts
     if (!loaded.has(settings.task)) {
       const checkpoint = await load(settings.task);
@@ -403,7 +404,7 @@ export function playground(root, payload, load, { linked = true, player = null, 
       await ask({ do: "add", checkpoints: { [settings.task]: checkpoint } });
     }
     loaded.add(settings.task);
-    const [answer] = await ask({ do: "start", settings: messageOf(payload, settings) });
+    const [answer] = await ask({ do: "start", goesOn, settings: messageOf(payload, settings) });
     if (answer.is === "refused") throw new Error(answer.why);
   }
   /** At every tenth step, write down what the model now says of the same subject. */
@@ -526,12 +527,13 @@ export function playground(root, payload, load, { linked = true, player = null, 
     status.setAttribute("aria-live", isPlaying ? "off" : "polite"); // ten a second are too many to listen to
     if (last) say(status, sentence(run.records[place()]));
   }
-  function sentence({ step, accuracy, reward: paid, sentences, different }) {
+  function sentence({ step, accuracy, reward: paid, sentences, different, pair_accuracy }) {
     const [first] = run.records;
     if (story) {
       const at = ghost.ghost_step?.indexOf(step) ?? -1, of = (name) => ghost[`ghost_${name}`][at];
       const before = at >= 0 ? ` The run before: ${format(of("reward"), ".2f")}, ${percent(of("sentences"))}.` : "";
-      return `Step ${step}: reward ${format(first.reward, ".2f")} → ${format(paid, ".2f")}. ${percent(sentences)} are still sentences, ${percent(different)} differ from each other.${before}`;
+      const pairs = pair_accuracy === undefined ? "" : ` Pairs in order: ${percent(pair_accuracy)}.`;
+      return `Step ${step}: reward ${format(first.reward, ".2f")} → ${format(paid, ".2f")}. ${percent(sentences)} are still sentences, ${percent(different)} differ from each other.${before}${pairs}`;
     }
     const looked = run.records.slice(0, step).findLast((one) => one.held_out !== null)?.held_out ?? run.before;
     return `Step ${step}: ${percent(accuracy)} of its answers are right. Of those to prompts it never trains on: ${percent(looked)}, and ${percent(run.before)} at first.`;
@@ -600,11 +602,11 @@ export function playground(root, payload, load, { linked = true, player = null, 
     },
     /** The words and the grammar of the policy, once it is there. */
     get language() { return language; },
-    /** Train anew with these settings until step `rests`, and wait until it rests. */
-    async train(values, rests) {
+    /** Train anew with these settings until step `rests`, and wait until it rests; goesOn: from the weights of the run before. */
+    async train(values, rests, goesOn = false) {
       [settings, restsAt] = [{ ...settings, ...values }, rests];
       tell();
-      await again(false);
+      await again(false, goesOn);
     },
     /** Train no more, and give the worker back. */
     stop() {

@@ -21,7 +21,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
   const card = (name, title) => {
     const home = html("section", { className: `play-box story-${name}` }, board), head = html("h2", {}, home);
     head.append(html("b", { textContent: title }), " ", html("span", { className: "story-note" }));
-    return { home, note: head.lastChild };
+    return { home, title: head.firstChild, note: head.lastChild };
   };
   const group = card("group", story.title), diary = card("diary", "What becomes of it");
   const rows = Array.from({ length: ROWS.wide }, (_, i) => {
@@ -79,9 +79,11 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
 
   // --- a group
   function show(record, { n, chosen: at }) {
-    const { prompt, rows: all, isDead, isUsed } = groupOf(record, n), most = strongest(record);
-    const visible = rowsShown(all, matchMedia(NARROW).matches ? ROWS.narrow : ROWS.wide);
-    say(group.note, `step ${record.step}: ${prompt} …`);
+    const { prompt, rows: first, isDead, isUsed } = groupOf(record, n), most = strongest(record), room = matchMedia(NARROW).matches ? ROWS.narrow : ROWS.wide;
+    const pairs = record.pairs ? Math.min(record.N, room >> 1) : 0; // a pair is two rows: there is room for more of them
+    const all = pairs ? Array.from({ length: pairs }, (_, i) => groupOf(record, (n + i) % record.N).rows).flat() : first, visible = rowsShown(all, room);
+    say(group.title, pairs ? story.pairsTitle : story.title);
+    say(group.note, `step ${record.step}${pairs ? "" : `: ${prompt} …`}`);
     rows.forEach((row, i) => {
       const one = all[visible[i]];
       row.home.hidden = !one;
@@ -98,7 +100,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
         const label = text === "$" ? button.getAttribute("aria-label").replace("■", "end of the sentence") : button.getAttribute("aria-label");
         button.setAttribute("aria-label", label);
         // What is pressed is what stands there as the finger goes down: the sentences change while it trains.
-        const opens = () => open(button, { word: text, at: place, text: label });
+        const opens = () => open(button, { word: text, at: record.pairs ? undefined : place, text: label });
         button.onpointerdown = (event) => (event.preventDefault(), event.stopPropagation(), opens());
         button.onclick = (event) => event.detail || opens(); // by the keyboard
       });
@@ -108,7 +110,9 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     const more = all.length - visible.length, dead = record.isDead.reduce((sum, one) => sum + one, 0);
     const isLeashed = all.some(({ places }) => places.some((one) => isPulled(pushesOf(record, one).pull, most)));
     const state = isDead ? "All rewards of this group are equal: a dead group, no word is pushed." : isUsed ? "▔ pushed up, ▁ down; the bar: the advantage A." : "This group is left out of the step.";
+    if (pairs) return say(foot, `Of each pair first the sentence that you chose, pushed up ▔; then the other, pushed down ▁. The number: ${record.algorithm}'s own reward. In order: the chosen one's is higher.`);
     say(foot, `${more > 0 ? `And ${more} more. ` : ""}${state}${isLeashed ? " ▴▾ pulled by the KL term." : ""} ■ ends a sentence. Dead groups: ${dead} of ${record.N}.`);
+    return undefined;
   }
 
   // --- the diary

@@ -6,17 +6,23 @@ The page computes in float32, as torch does, in another order. Log-probabilities
 from __future__ import annotations
 
 import base64
+import random
 import struct
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient
+from rlviz.algorithms import ALGORITHMS, DPO, RELATIVES, GroupPolicyGradient
 from rlviz.runs import in_page
 from rlviz.runs.in_page import OFFERED, opening_message, programs
+from rlviz.settings import PairSettings
+from rlviz.training import train
 from small_models.evaluation import evaluate
+from small_models.pairs import Pair
 from small_models.sampling import response_logits, token_logp
+from small_models.tasks import Sentences
 from small_models.tasks.sentences import HAPPY, SAD, WORDS as WORD_LIST, is_sentence
 from tests.page.in_node import Chance, answers, as_shipped, chance_of_evaluations, library_steps, trained
 from tests.page.programs import needs_node
@@ -217,6 +223,98 @@ def test_a_taste_pays_its_weights():
         words = text.split()
         expected = 2 * words.count("happy") - words.count("bear") + 0.5 * len(words) / 11 + is_sentence(text)
         assert paid == pytest.approx(expected, abs=1e-5)
+
+
+def pairs_by_chance(count):
+    rng, task = random.Random(0), Sentences()
+    texts = [rng.sample(sorted({task.demonstrate("", rng) for _ in range(9)}), 2) for _ in range(count)]
+    return [Pair(rng.choice(task.train_prompts), *two) for two in texts]
+
+
+def by_dpo(pairs, **parameters):
+    """Return the settings of a page's run that learns from pairs."""
+    preferences = [asdict(pair) for pair in pairs]
+    learns = {"algorithm": "DPO", "preferences": preferences, "parameters": parameters}
+    return {"checkpoint": "sentences", "group_size": 2, "pairs": learns}
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, 2), (5, 6), (70, 3)])  # fewer than are an update, and more
+def test_dpo_on_pairs_is_the_librarys(count, steps, monkeypatch):
+    pairs, how = pairs_by_chance(count), {"lr": 1e-3, "lr_warmup_steps": 2, "seed": 4}
+    reports = trained(steps, **by_dpo(pairs, beta=0.5), words={**WORDS, "taste": {"happy": 1}}, **how)
+    policy, _ = as_shipped("sentences")
+    settings = PairSettings(steps=steps, batch_size=min(64, len(pairs)), evaluate_every=0, **how)
+    run = train(policy, Sentences(), DPO.with_parameters(beta=0.5), settings, pairs=pairs)
+    monkeypatch.setattr(run, "collect", iter([report["pairs"] for report in reports]).__next__)
+    records = iter(run)
+    for report in reports:
+        pairs_now = run.encoded.take(torch.tensor(report["pairs"]))
+        with torch.no_grad():
+            scores = response_logits(policy, pairs_now.prompt_ids, pairs_now.prompt_mask, pairs_now.tokens)
+            logp = token_logp(scores, pairs_now.tokens)
+        shape = (*logp.shape[:2], report["T"])
+        logp_now, first = (
+            torch.tensor(report[name]).view(shape)[..., : logp.shape[-1]] for name in ("logp", "ref_logp")
+        )
+        close(logp_now, logp, pairs_now.mask, "log π")
+        torch.testing.assert_close(
+            (first * pairs_now.mask).sum(-1), run.ref_logp[report["pairs"]], atol=NEAR, rtol=NEAR
+        )
+        record = next(records)
+        for name in ("loss", "margin", "pair_accuracy", "grad_norm"):
+            assert report[name] == pytest.approx(getattr(record, name), rel=2e-3, abs=NEAR), name
+        slope = torch.tensor(report["slope"]).view(shape)[..., : logp.shape[-1]]
+        assert (slope[:, 0][pairs_now.mask[:, 0]] > 0).all() and (slope[:, 1][pairs_now.mask[:, 1]] < 0).all()
+    assert reports[0]["loss"] == pytest.approx(np.log(2)) and reports[-1]["loss"] < reports[0]["loss"]
+    stream = [place for report in reports for place in report["pairs"]]
+    rounds = [stream[at : at + count] for at in range(0, len(stream) - count + 1, count)]
+    assert rounds and all(sorted(one) == [*range(count)] for one in rounds)
+
+
+def test_while_it_learns_from_pairs_what_it_samples_is_paid_and_counted():
+    words, pairs = {**WORDS, "taste": {"happy": 1, "sad": -1}}, by_dpo(pairs_by_chance(6))
+    first, second = trained(2, words=words, **pairs)
+    (sampled,) = trained(1, words=words, **{**pairs, "pairs": None})
+    for name in ("reward", "sentences", "different", "entropy", "kl"):
+        assert first[name] == sampled[name] != second[name], name
+    assert len(first["texts"]) == 12 and first["texts"][0].strip() and second["kl"] > first["kl"]
+
+
+def test_a_shipped_rule_of_pairs_is_the_algorithm_of_today():
+    assert programs()["pair_rules"] == {"DPO": in_page.trace_pair_rule(DPO)}, (
+        "python -m rlviz.runs.in_page traces it anew"
+    )
+
+
+NO_PAIRS = [
+    ({"prompt": "the tall house"}, "prompt must be one of "),
+    (
+        {"chosen": " was rich ."},
+        "a response of a pair must have fewer than 12 tokens, all of the task; got  was rich .",
+    ),
+    ({"rejected": " was" * 12}, "a response of a pair must have fewer than 12 tokens, all of the task; got  was was"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "why"), NO_PAIRS)
+def test_pairs_that_the_page_cannot_learn_from_are_refused(wrong, why):
+    (pair,) = pairs_by_chance(1)
+    settings = by_dpo([pair])
+    settings["pairs"]["preferences"][0].update(wrong)
+    *_, refused, fine = trained(
+        0, checkpoint="sentences", more=[{"do": "set", "settings": one} for one in (settings, by_dpo([pair]))]
+    )
+    assert refused["is"] == "refused" and refused["why"].startswith(why) and fine["is"] == "set"
+
+
+def test_a_run_that_goes_on_begins_with_the_weights_of_the_one_before():
+    settings = {"checkpoint": "sentences", "words": WORDS, "lr": 3e-3, "lr_warmup_steps": 0, "evaluate_every": 0}
+    write, step = {"do": "write", "prompts": ["the little bear"]}, {"do": "step"}
+    start = lambda **how: {"do": "start", "settings": settings, **how}  # noqa: E731
+    messages = [write, step, step, write, start(goesOn=True), write, step, start(), write]
+    first, _, last, after, _, again, further, _, anew = trained(0, more=messages, **settings)
+    assert again["texts"] == after["texts"] != first["texts"] == anew["texts"]
+    assert further["step"] == 1 and further["kl"] > last["kl"] > 0  # to the first weights still
 
 
 HOSTILE = [
