@@ -206,10 +206,10 @@ def pack(prompts: Tensor, prompt_mask: Tensor, rows: Tensor, needed: Tensor, own
     row_of, first_of = torch.tensor(places, device=device).unbind(1)
     prompt_rows, width = torch.tensor([row[0] for row in packed], device=device), max(row[2] for row in packed)
 
-    def fill(of_prompts: Tensor, of_responses: Tensor, padding: int) -> Tensor:
-        values = torch.nn.functional.pad(of_prompts[prompt_rows], (0, width - s), value=padding)
+    def fill(prompt_values: Tensor, response_values: Tensor, padding: int) -> Tensor:
+        values = torch.nn.functional.pad(prompt_values[prompt_rows], (0, width - s), value=padding)
         response, token = needed.nonzero(as_tuple=True)
-        values[row_of[response], first_of[response] + token] = of_responses[needed]
+        values[row_of[response], first_of[response] + token] = response_values[needed]
         return values
 
     # Positions count no padding; a response's go on where its prompt ends.

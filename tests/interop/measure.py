@@ -72,7 +72,7 @@ from tests.interop.batch import (
     shaped,
 )
 
-SETTINGS = TrainSettings(num_prompts=P, group_size=G, updates_per_rollout=2)
+SETTINGS = TrainSettings(num_prompts=P, group_size=G, updates_per_rollout=2, lr=3e-4)
 # the batch has no tool's tokens, without which one that learns them is GRPO
 FAMILY = [a for a in (*ALGORITHMS, *RELATIVES) if isinstance(a, PolicyGradient) and not a.learns_observations]
 WITH_GROUPS = [a for a in FAMILY if isinstance(a, GroupPolicyGradient)]

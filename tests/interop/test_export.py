@@ -33,7 +33,7 @@ from rlviz.training import default_settings
 from rlviz.training.files import write_json
 from tests.interop.batch import BADLY_FORMED, HERE, compared, frozen, ours
 
-SETTINGS = TrainSettings(num_prompts=8, group_size=8, updates_per_rollout=2)
+SETTINGS = TrainSettings(num_prompts=8, group_size=8, updates_per_rollout=2, lr=3e-4)
 CASES = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
 GRADIENTS = load_file(HERE / "gradients.safetensors")
 EXPORTS = {"trl": to_trl, "verl": to_verl}
@@ -232,8 +232,8 @@ def test_sizes_of_accumulated_parts_and_of_pairs():
 
 @pytest.mark.parametrize(("export", "name"), [(to_trl, "learning_rate"), (to_verl, "actor_rollout_ref.actor.optim.lr")])
 def test_the_learning_rate_is_that_of_a_large_model_unless_a_run_had_another(export, name):
-    large, small = export(DAPO), export(DAPO, TrainSettings())
-    assert large.fields[name] == 1e-6 and "models of billions" in large.at("settings: optimizer").why
+    large, small = export(DAPO), export(DAPO, TrainSettings(lr=3e-4))
+    assert large.fields[name] == export(DAPO, TrainSettings()).fields[name] == 1e-6 and "models of billions" in large.at("settings: optimizer").why
     assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
     between = export(DAPO, TrainSettings(lr=1e-4))
     assert "small models or LoRA" in between.at("settings: optimizer").why  # from 1e-4 on

@@ -151,19 +151,19 @@ def lora_run(base, out, **changed):
 
 @pytest.mark.parametrize("changed", [{}, {"reset_reference_every": 1}, {"sampler_lag": 1}], ids=str)
 def test_a_run_keeps_adapters_and_goes_on_bit_for_bit(base, tmp_path, changed):
-    whole = lora_run(base, tmp_path / "whole", **changed)
-    expected = [record.loss for record in whole]
+    unbroken = lora_run(base, tmp_path / "unbroken", **changed)
+    expected = [record.loss for record in unbroken]
     cut_off = lora_run(base, tmp_path / "run", **changed)
     losses = [next(cut_off).loss for _ in range(2)]
     cut_off.close()
     resumed = resume(tmp_path / "run", device="cpu")
     assert losses + [record.loss for record in resumed] == expected
     assert len(set(expected)) == 4
-    for got, weight in zip(resumed.policy.model.parameters(), whole.policy.model.parameters(), strict=True):
+    for got, weight in zip(resumed.policy.model.parameters(), unbroken.policy.model.parameters(), strict=True):
         assert torch.equal(got, weight)
     assert not list(tmp_path.glob("run/**/model.safetensors"))
     read = load_policy(tmp_path / "run" / "checkpoint", device="cpu")
-    assert torch.equal(logits_of(read), logits_of(whole.policy))
+    assert torch.equal(logits_of(read), logits_of(unbroken.policy))
 
 
 def test_transformers_reads_the_adapter_of_a_run_and_a_merged_policy_is_plain(base, tmp_path):
@@ -187,8 +187,8 @@ def test_the_reference_shares_the_base_and_is_the_policy_without_its_adapter(bas
     list(run)
     policy, reference = run.policy.model, run.start.model
     places = {weight.data_ptr() for weight in policy.parameters() if weight.requires_grad}
-    own = {weight.data_ptr() for weight in reference.parameters()} - {w.data_ptr() for w in policy.parameters()}
-    assert len(own) == len(places)  # as many weights of its own as the adapter has
+    unshared = {weight.data_ptr() for weight in reference.parameters()} - {w.data_ptr() for w in policy.parameters()}
+    assert len(unshared) == len(places)  # as many of its weights as the adapter has
     torch.testing.assert_close(logits_of(run.start), logits_of(load_policy(base, device="cpu")), rtol=0, atol=1e-5)
 
 
