@@ -4,14 +4,17 @@ import csv
 import math
 import re
 from pathlib import Path
+from statistics import fmean, stdev
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
 from rlviz import DCPO, GRPO, GSPO
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.study import quoted
+from rlviz.study.judged_runs import CHOOSING, FILE, SEEDS, TRAINING
 
 COURSE = Path(__file__).parent.parent / "notebooks"
 PLANS = sorted((COURSE / "teaching").glob("[0-9]*.md"))
@@ -104,6 +107,28 @@ def chosen_alone():
     return [later * right + (1 - later) * guessed]
 
 
+def judged(pairs, features="words", beta=0.0, way=TRAINING):
+    """Return the committed looks of a setting's runs, a list for each seed: (√KL, true reward), in the order of steps or n."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        rows = [r for r in csv.DictReader(file) if (r["way"], r["features"], r["pairs"]) == (way, features, str(pairs))]
+    rows = [row for row in rows if float(row["beta"]) == beta]
+    return [[(float(r["kl"]) ** 0.5, float(r["true"])) for r in rows if r["seed"] == str(seed)] for seed in SEEDS]
+
+
+def mean_true(*setting, **others):
+    """Return the judge's mean reward over seeds at each look."""
+    return [fmean(true for _, true in looks) for looks in zip(*judged(*setting, **others), strict=True)]
+
+
+def gained_at_equal_kl(pairs, features):
+    """Return by how much β = .2 ends above β = 0 at the same √KL, read on the line between its looks: mean, 2 standard errors."""
+    gains = []
+    for free, held in zip(judged(pairs, features), judged(pairs, features, 0.2), strict=True):
+        distance, true = held[-1]
+        gains.append(true - np.interp(distance, *zip(*sorted(free), strict=True)))
+    return [fmean(gains), 2 * stdev(gains) / len(gains) ** 0.5]
+
+
 def punished(**scale):
     """Return the reward of a right answer of 15 tokens under DAPO's soft punishment."""
     punish = SoftOverlongPunishment(max_length=16, cache=4, **scale)
@@ -186,6 +211,10 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [sum(printed("reward_hacking", LEASHED + "        right")[:3]) / 3 - right_at_start()]),
     ("reward_hacking", "at step 10 it was # above. Stopping after ten steps without it: #.",
      lambda: [printed("reward_hacking", f"{arm}  step 10")[-1] - right_at_start() for arm in (LEASHED, "a judge      ")]),
+    ("write_the_judge", "too: #, #, # with 30 pairs", lambda: [(t := mean_true(30))[0], max(t), t[-1]]),
+    ("write_the_judge", "best of 256 has #.", lambda: mean_true(10, way=CHOOSING)[-1:]),
+    ("write_the_judge", "β = 0 by # ± # with 30 pairs", lambda: gained_at_equal_kl(30, "words")),
+    ("write_the_judge", "by +# ± # with 100 pairs", lambda: gained_at_equal_kl(100, "words and groups")),
     ("kl", "Without it # to # of the responses are", lambda: extremes(printed("kl", "words, β = 0 ")[3:6])),
     ("kl", "β = .2 it is # to #, at", lambda: extremes(printed("kl", "words, β = 0.2 ")[3:6])),
     ("kl", "reward of # in place of #.",
