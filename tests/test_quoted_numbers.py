@@ -15,6 +15,7 @@ from rlviz import DCPO, GRPO, GSPO
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.study import quoted
 from rlviz.study.judged_runs import CHOOSING, FILE, SEEDS, TRAINING
+from small_models.tasks.sentences import WordReward, is_sentence
 
 COURSE = Path(__file__).parent.parent / "notebooks"
 PLANS = sorted((COURSE / "teaching").glob("[0-9]*.md"))
@@ -209,8 +210,8 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [printed("reward_hacking", row, which)[-1] for row, which in ((LEASHED + "  step 10", 0), ("step 20", 2))]),
     ("reward_hacking", "accuracy ends # above the start",
      lambda: [sum(printed("reward_hacking", LEASHED + "        right")[:3]) / 3 - right_at_start()]),
-    ("reward_hacking", "at step 10 it was # above. Stopping after ten steps without it: #.",
-     lambda: [printed("reward_hacking", f"{arm}  step 10")[-1] - right_at_start() for arm in (LEASHED, "a judge      ")]),
+    ("reward_hacking", "Stopping after ten steps without it: #.",
+     lambda: [printed("reward_hacking", "a judge        step 10")[-1] - right_at_start()]),
     ("write_the_judge", "too: #, #, # with 30 pairs", lambda: [(t := mean_true(30))[0], max(t), t[-1]]),
     ("write_the_judge", "best of 256 has #.", lambda: mean_true(10, way=CHOOSING)[-1:]),
     ("write_the_judge", "β = 0 by # ± # with 30 pairs", lambda: gained_at_equal_kl(30, "words")),
@@ -270,6 +271,12 @@ def differs(text, words, numbers):
 def test_what_is_quoted_was_measured(page, words, numbers):
     text = (COURSE / page).read_text(encoding="utf-8") if page.endswith(".md") else prose(page)
     assert differs(text, words, numbers()) == ""
+
+
+def test_the_hacked_sentence_of_lesson_12_is_one_that_lesson_11_prints():
+    (subject, words) = re.search(r"\*(the warm farmer)( [a-z ]+)\.\*", prose("reward_hacking")).groups()
+    assert any(subject + words in out.get("text", "") for cell in cells("kl") for out in cell.get("outputs", []))
+    assert WordReward()(words) == {"liked": 1} and not is_sentence(words)
 
 
 def test_what_is_quoted_otherwise_is_found():
