@@ -145,6 +145,11 @@ def entropy_rises(policy, rewards):
     return [(reward @ entropy).item()]
 
 
+def judge_says(which):
+    """Return what lesson 14's judge gives the start (0), GRPO (1) or DPO (2): the least and the most of the seeds."""
+    return extremes([printed("preferences_and_dpo", "start", 1 + seed)[which] for seed in range(3)])
+
+
 def dead(p, group):
     """Return the share of groups whose responses are all right or all wrong."""
     return p**group + (1 - p) ** group
@@ -171,9 +176,14 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("teaching/12_reward_hacking.md", "(# at step 10,", lambda: printed("reward_hacking", "leash, β = .5  step 10")[-1:]),
     ("teaching/12_reward_hacking.md", "at step 10, # at the end)",
      lambda: [sum(printed("reward_hacking", "leash, β = .5        right")[:3]) / 3]),
+    ("preferences_and_dpo", "DPO writes (# to #) than the start (# to #).", lambda: judge_says(2) + judge_says(0)),
+    ("preferences_and_dpo", "GRPO loses, too: # to #.", lambda: judge_says(1)),
     *(
         ("entropy_collapse", words, numbers)
         for words, numbers in (
+            ("its entropy *rises* from # to #, and", lambda: printed("entropy_collapse", "entropy  ", 2)[:2]),
+            ("it falls to #, and language", lambda: [fmean(printed("entropy_collapse", "entropy  ", 3)[1:])]),
+            ("of 16 responses # differ", lambda: printed("entropy_collapse", "different of 16", 1)[1:2]),
             ("After 100 steps accuracy is #.", lambda: printed("entropy_collapse", "accuracy")[-1:]),
             ("fell from # to #, and", lambda: printed("entropy_collapse", "among the good")[::5]),
             ("in # % of the runs one of the three", lambda: [100 * printed("entropy_collapse", ONE_LEADS)[-1]]),
