@@ -12,19 +12,8 @@ from rlviz.page.picture import Area, Axis, Choice, Line, Mark, Panel, Picture, P
 from rlviz.page.tracing import Curve
 from rlviz.pictures.mismatch import index_among
 from rlviz.pictures.spec import explorer
-from rlviz.study.judged_runs import (
-    BETAS,
-    CHOICES,
-    CHOOSING,
-    EVERY,
-    FEATURES,
-    NUMBERS,
-    PAIRS,
-    SEEDS,
-    STEPS,
-    TRAINING,
-    read_runs,
-)
+from rlviz.study import judged_runs
+from rlviz.study.judged_runs import BETAS, CHOICES, CHOOSING, EVERY, FEATURES, PAIRS, SEEDS, STEPS, TRAINING, read_runs
 
 LOOKS = STEPS // EVERY + 1
 
@@ -81,16 +70,13 @@ def look_data(run: Sequence[Mapping[str, float]] | None) -> dict[str, list[float
 
     Raises ValueError for what has no looks.
     """
+    names = judged_runs.NUMBERS
     try:
-        kl, learned, true = ([look[name] for look in run or [dict.fromkeys(NUMBERS, math.nan)]] for name in NUMBERS)
+        kl, learned, true = ([look[name] for look in run or [dict.fromkeys(names, math.nan)]] for name in names)
     except (TypeError, KeyError):
-        raise ValueError(f"run must be what train_on_pairs returns, looks with {', '.join(NUMBERS)}") from None
-    return {
-        "has_run": float(bool(run)),
-        "run_distance": [max(nats, 0.0) ** 0.5 for nats in kl],
-        "run_learned": learned,
-        "run_true": true,
-    }
+        raise ValueError(f"run must be what train_on_pairs returns, looks with {', '.join(names)}") from None
+    distance = [max(nats, 0.0) ** 0.5 for nats in kl]
+    return {"has_run": float(bool(run)), "run_distance": distance, "run_learned": learned, "run_true": true}
 
 
 def marks(reward: str, *more: Mark) -> tuple[Mark, ...]:
