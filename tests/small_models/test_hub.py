@@ -1,6 +1,7 @@
 """A model by its hub name, over HTTP from a small server on this machine that answers as the hub does."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOAD = """
 from small_models.policies import load_policy
 try:
-    policy = load_policy("some-owner/some-model", device="cpu", lora=None)
+    policy = load_policy("some-owner/some-model", device="cpu")
     print(sum(float(weight.double().sum()) for weight in policy.model.parameters()), policy.end_id)
 except ValueError as error:
     print("refused:", error)
@@ -25,7 +26,7 @@ except ValueError as error:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Files of one repository at /some-owner/some-model/resolve/main/NAME; 404 for all else."""
+    """Files of one repository at /some-owner/some-model/resolve/main/NAME, or its commit's; 404 for all else."""
 
     def __init__(self, folder, *args):
         self.folder = folder
@@ -38,17 +39,23 @@ class Hub(BaseHTTPRequestHandler):
         self.answer(with_body=True)
 
     def answer(self, *, with_body):
-        repository, _, name = self.path.partition("?")[0].partition("/resolve/main/")
-        file = self.folder / name
-        is_here = repository == "/some-owner/some-model" and bool(name) and file.is_file()
-        body = file.read_bytes() if is_here else b"{}"
-        self.send_response(200 if is_here else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Repo-Commit", COMMIT)
-        if is_here:
-            self.send_header("ETag", f'"{hashlib.sha1(body).hexdigest()}"')
+        path = self.path.partition("?")[0].removeprefix("/api/models").removeprefix("/some-owner/some-model")
+        name = path.removeprefix("/resolve/main/").removeprefix(f"/resolve/{COMMIT}/")
+        if not any(self.folder.iterdir()):
+            self.reply(404, b"{}", {"X-Error-Code": "RepoNotFound"}, with_body)
+        elif not path:
+            about = {"id": "some-owner/some-model", "sha": COMMIT, "siblings": []}
+            self.reply(200, json.dumps(about).encode(), {}, with_body)
+        elif name != path and (self.folder / name).is_file():
+            body = (self.folder / name).read_bytes()
+            self.reply(200, body, {"ETag": f'"{hashlib.sha1(body).hexdigest()}"'}, with_body)
         else:
-            self.send_header("X-Error-Code", "EntryNotFound" if name else "RepoNotFound")
+            self.reply(404, b"{}", {"X-Error-Code": "EntryNotFound"}, with_body)
+
+    def reply(self, status, body, headers, with_body):
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, **headers}.items():
+            self.send_header(name, value)
         self.end_headers()
         if with_body:
             self.wfile.write(body)
@@ -67,11 +74,9 @@ def hub(tmp_path):
     server.shutdown()
 
 
-def load_in_a_process(address, home):
-    proxies = {
-        name: "" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
-    }
-    online = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0"}
+def load_in_a_process(address, home, offline="0"):
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"), "")
+    online = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": offline, "TRANSFORMERS_OFFLINE": offline}
     result = subprocess.run(
         [sys.executable, "-c", LOAD],
         env={**os.environ, **proxies, **online},
@@ -92,7 +97,7 @@ def test_a_model_comes_from_the_hub_and_then_from_its_cache(hub, tmp_path):
     assert load_in_a_process(address, tmp_path / "home") == expected
     for file in files.iterdir():
         file.unlink()
-    assert load_in_a_process(address, tmp_path / "home") == expected
+    assert load_in_a_process(address, tmp_path / "home", offline="1") == expected
 
 
 def test_a_name_that_the_hub_has_not_is_refused_in_a_sentence(hub, tmp_path):
