@@ -114,7 +114,7 @@ def runs() -> Iterator[File]:
             element("p", run.look),
             data(packed(name), data_inspector=name),
             element("noscript", element("p", "The run can be watched where JavaScript runs.")),
-            element("details", summary, element("p", READ), coloured_code(run.call)),
+            element("details", summary, element("p", READ), coloured_code(run.call, run.language)),
         )
     for name, _ in playground.RECORDED.values():
         yield File(f"recordings/{name}.js", f'packed["recordings/{name}"]="{packed(name)}";\n')
