@@ -81,8 +81,8 @@ def page_outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]
         text = content.get("text/plain", "")
         if recorded := output.get("metadata", {}).get("text/html", {}).get(RECORDED):
             path, width, height = png_file(output, name, pictures)
-            image = element("img", src=path, alt=html.unescape(text), width=width, height=height)
-            yield _html(data(packed(recorded), image, data_inspector=recorded))
+            until = element("img", src=path, alt=html.unescape(text), width=width, height=height)
+            yield _html(data(packed(recorded), until, data_inspector=recorded))
         elif explorer := saved_explorer(content.get("text/html", "")):
             # The next output is the picture's own PNG, which stands in its place until the script runs.
             image = []

@@ -234,7 +234,7 @@ class RecordedRun:
             for graphs in (curves.PAIR_GRAPHS, by_reward, curves.GROUP_GRAPHS)
             if all(f"r0_{curve.column}" in bound for graph in graphs for curve in graph.curves)
         )
-        picture = curves.build_picture([curves.Series(*data["run"]["names"], [[]])], graphs, at=at)
+        picture = curves.build_picture([curves.Series(data["run"]["names"][0], [[]])], graphs, at=at)
         return png(curves.draw_figure(picture, bound, step=data["place"][0]))
 
     def html(self) -> Markup:
