@@ -47,6 +47,7 @@ def step_rows(task, beta, seed, folder):
             "reward": record.reward,
             "kl": record.kl,
             "entropy": record.entropy,
+            "grad_norm": record.grad_norm,
             "names_subject": names_subject,
             "seconds": record.seconds,
         }

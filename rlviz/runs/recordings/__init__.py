@@ -189,6 +189,14 @@ RECORDINGS: dict[str, Recording | RealRun] = {
         token_steps=(5, 10, 20, 60),
         token_groups=2,
     ),
+    "happy-kl": RealRun(
+        "The same hole, with a KL term",
+        "The same reward and the same seed, with a KL term of β = 0.2 to the model as it was.",
+        1097,
+        "--task subjects.jsonl --rule happy.py:happy --max-new-tokens 20 --beta 0.2",
+        token_steps=(5, 10, 20, 60),
+        token_groups=2,
+    ),
 }
 
 
