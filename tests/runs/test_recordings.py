@@ -133,6 +133,19 @@ def test_lesson_18_says_of_three_tokens_what_was_recorded():
     assert [number("push", which, 2) for which in (right, wrong)] == pytest.approx([0.0127, -0.0042], abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "step", "quote"),
+    [
+        ("happy", 52, "A warm warm smile, warm warm smile warm,"),
+        ("happy-kl", 59, "The warm, warm river filled with the sweet scent of salt"),
+    ],
+)
+def test_lesson_18_quotes_what_the_model_wrote_of_a_river(name, step, quote):
+    assert f"*{quote}" in (COURSE / "18_take_it_home.ipynb").read_text(encoding="utf-8")
+    (group,) = (group for group in run_of(name, step)["groups"] if "a river" in group["prompt"])
+    assert any(response["text"].startswith(quote) for response in group["responses"])
+
+
 def test_a_run_folder_is_packed_with_tokens_of_few_groups(tmp_path):
     settings = TrainSettings(steps=3, num_prompts=3, group_size=4, evaluate_every=0, details_every=1, details_groups=3)
     list(train("chain", "chain", GRPO, settings, out=tmp_path / "run"))
