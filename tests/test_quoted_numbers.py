@@ -206,6 +206,8 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("take_it_home", "from # to # nats: AdamW", entropy_without_gradient),
     ("take_it_home", "passes .6, # to # % name their subject", lambda: named_at_equal_reward(0.0)),
     ("take_it_home", "and # to # % with it", lambda: named_at_equal_reward(0.2)),
+    ("take_it_home", "its reward is # to #.",
+     lambda: extremes([printed("take_it_home", f"β = 0.2, seed {seed}")[1] for seed in (0, 1)])),
     ("take_it_home", "60 steps took # to # minutes",
      lambda: extremes([sum(float(row["seconds"]) for row in real_model_rows(beta)) / 60 for beta in (0.0, 0.2)])),
     ("symptoms.md", "far more: # to # % in lesson 08", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
