@@ -12,8 +12,9 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -388,7 +389,8 @@ def _read_model(name: str, *, is_folder: bool = True) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     options: dict[str, Any] = {"trust_remote_code": False, "output_loading_info": True}
-    with _no_progress_bars():
+    bars = redirect_stderr(StringIO()) if is_gguf(name) else nullcontext()  # its reader's has no switch
+    with _no_progress_bars(), bars:
         model, loading = AutoModelForCausalLM.from_pretrained(
             **_file_options(name), dtype=torch.float32, use_safetensors=True, **options
         )

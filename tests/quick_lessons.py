@@ -6,8 +6,8 @@ updates at most. With another seed than 0 only one step of ten is made, and its 
 or one of two where details of records are kept, or where nothing is evaluated, since a lesson then looks at the policy itself.
 The first step, the last and those at which something is due (an evaluation, the details of a record, a new reference, fresh
 labels) are made always. A comparison has an eighth of the budget. Of the pairs to learn from, only an eighth are sampled; a
-list has each eight times, a run learns from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out
-prompts at most 250, a reward model a batch of eight pairs and a quarter of its later updates.
+list has each eight times, a run learns from the eighth, or from eight. An evaluation takes fifty prompts, a lesson's own look at
+held-out prompts at most 250, a reward model a batch of eight pairs and a quarter of its later updates.
 `pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
 """
 
@@ -48,7 +48,7 @@ def _sample_less() -> None:
         if not any(isinstance(value, TrainSettings | PairSettings) for value in arguments):
             others["settings"] = less(settings or default_settings(arguments[-1]))
         if others.get("pairs"):
-            others["pairs"] = others["pairs"][: -(-len(others["pairs"]) // 8)]
+            others["pairs"] = others["pairs"][: max(8, -(-len(others["pairs"]) // 8))]
         return train(*map(less, arguments), **others)
 
     @wraps(train_table)

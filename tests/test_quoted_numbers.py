@@ -4,14 +4,18 @@ import csv
 import math
 import re
 from pathlib import Path
+from statistics import fmean, stdev
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
 from rlviz import DCPO, GRPO, GSPO
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.study import quoted
+from rlviz.study.judged_runs import CHOOSING, FILE, SEEDS, TRAINING
+from small_models.tasks.sentences import WordReward, is_sentence
 
 COURSE = Path(__file__).parent.parent / "notebooks"
 PLANS = sorted((COURSE / "teaching").glob("[0-9]*.md"))
@@ -121,6 +125,28 @@ def chosen_alone():
     return [later * right + (1 - later) * guessed]
 
 
+def judged(pairs, features="words", beta=0.0, way=TRAINING):
+    """Return the committed looks of a setting's runs, a list for each seed: (√KL, true reward), in the order of steps or n."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        rows = [r for r in csv.DictReader(file) if (r["way"], r["features"], r["pairs"]) == (way, features, str(pairs))]
+    rows = [row for row in rows if float(row["beta"]) == beta]
+    return [[(float(r["kl"]) ** 0.5, float(r["true"])) for r in rows if r["seed"] == str(seed)] for seed in SEEDS]
+
+
+def mean_true(*setting, **others):
+    """Return the judge's mean reward over seeds at each look."""
+    return [fmean(true for _, true in looks) for looks in zip(*judged(*setting, **others), strict=True)]
+
+
+def gained_at_equal_kl(pairs, features):
+    """Return by how much β = .2 ends above β = 0 at the same √KL, read on the line between its looks: mean, 2 standard errors."""
+    gains = []
+    for free, held in zip(judged(pairs, features), judged(pairs, features, 0.2), strict=True):
+        distance, true = held[-1]
+        gains.append(true - np.interp(distance, *zip(*sorted(free), strict=True)))
+    return [fmean(gains), 2 * stdev(gains) / len(gains) ** 0.5]
+
+
 def punished(**scale):
     """Return the reward of a right answer of 15 tokens under DAPO's soft punishment."""
     punish = SoftOverlongPunishment(max_length=16, cache=4, **scale)
@@ -134,6 +160,11 @@ def entropy_rises(policy, rewards):
     totals = ((p * torch.tensor(rewards)).sum(), torch.special.entr(p).sum())
     reward, entropy = (torch.autograd.grad(total, logits, retain_graph=True)[0] for total in totals)
     return [(reward @ entropy).item()]
+
+
+def judge_says(which):
+    """Return what lesson 14's judge gives the start (0), GRPO (1) or DPO (2): the least and the most of the seeds."""
+    return extremes([printed("preferences_and_dpo", "start", 1 + seed)[which] for seed in range(3)])
 
 
 def dead(p, group):
@@ -162,9 +193,14 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("teaching/12_reward_hacking.md", "(# at step 10,", lambda: printed("reward_hacking", "leash, β = .5  step 10")[-1:]),
     ("teaching/12_reward_hacking.md", "at step 10, # at the end)",
      lambda: [sum(printed("reward_hacking", "leash, β = .5        right")[:3]) / 3]),
+    ("preferences_and_dpo", "DPO writes (# to #) than the start (# to #).", lambda: judge_says(2) + judge_says(0)),
+    ("preferences_and_dpo", "GRPO loses, too: # to #.", lambda: judge_says(1)),
     *(
         ("entropy_collapse", words, numbers)
         for words, numbers in (
+            ("its entropy *rises* from # to #, and", lambda: printed("entropy_collapse", "entropy  ", 2)[:2]),
+            ("it falls to #, and language", lambda: [fmean(printed("entropy_collapse", "entropy  ", 3)[1:])]),
+            ("of 16 responses # differ", lambda: printed("entropy_collapse", "different of 16", 1)[1:2]),
             ("After 100 steps accuracy is #.", lambda: printed("entropy_collapse", "accuracy")[-1:]),
             ("fell from # to #, and", lambda: printed("entropy_collapse", "among the good")[::5]),
             ("in # % of the runs one of the three", lambda: [100 * printed("entropy_collapse", ONE_LEADS)[-1]]),
@@ -201,8 +237,16 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [printed("reward_hacking", row, which)[-1] for row, which in ((LEASHED + "  step 10", 0), ("step 20", 2))]),
     ("reward_hacking", "accuracy ends # above the start",
      lambda: [sum(printed("reward_hacking", LEASHED + "        right")[:3]) / 3 - right_at_start()]),
-    ("reward_hacking", "at step 10 it was # above. Stopping after ten steps without it: #.",
-     lambda: [printed("reward_hacking", f"{arm}  step 10")[-1] - right_at_start() for arm in (LEASHED, "a judge      ")]),
+    ("reward_hacking", "Stopping after ten steps without it: #.",
+     lambda: [printed("reward_hacking", "a judge        step 10")[-1] - right_at_start()]),
+    ("write_the_judge", "too: #, #, # with 30 pairs", lambda: [(t := mean_true(30))[0], max(t), t[-1]]),
+    ("write_the_judge", "best of 256 has #.", lambda: mean_true(10, way=CHOOSING)[-1:]),
+    ("write_the_judge", "β = 0 by # ± # with 30 pairs", lambda: gained_at_equal_kl(30, "words")),
+    ("write_the_judge", "by +# ± # with 100 pairs", lambda: gained_at_equal_kl(100, "words and groups")),
+    ("kl", "Without it # to # of the responses are", lambda: extremes(printed("kl", "words, β = 0 ")[3:6])),
+    ("kl", "β = .2 it is # to #, at", lambda: extremes(printed("kl", "words, β = 0.2 ")[3:6])),
+    ("kl", "reward of # in place of #.",
+     lambda: [sum(printed("kl", f"words, β = {beta} ")[:3]) / 3 for beta in ("0.2", "0")]),
     ("take_it_home", "from # to # nats: AdamW", entropy_without_gradient),
     ("take_it_home", "passes .6, # to # % name their subject", lambda: named_at_equal_reward(0.0)),
     ("take_it_home", "and # to # % with it", lambda: named_at_equal_reward(0.2)),
@@ -261,6 +305,12 @@ def differs(text, words, numbers):
 def test_what_is_quoted_was_measured(page, words, numbers):
     text = (COURSE / page).read_text(encoding="utf-8") if page.endswith(".md") else prose(page)
     assert differs(text, words, numbers()) == ""
+
+
+def test_the_hacked_sentence_of_lesson_12_is_one_that_lesson_11_prints():
+    (subject, words) = re.search(r"\*(the warm farmer)( [a-z ]+)\.\*", prose("reward_hacking")).groups()
+    assert any(subject + words in out.get("text", "") for cell in cells("kl") for out in cell.get("outputs", []))
+    assert WordReward()(words) == {"liked": 1} and not is_sentence(words)
 
 
 def test_what_is_quoted_otherwise_is_found():

@@ -1,10 +1,12 @@
 """Each setting is declared once: what the declaration says is what is checked and what is told."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from rlviz.algorithms import ALGORITHMS, ActorCritic
+from rlviz.algorithms import ALGORITHMS, GRPO, ActorCritic
 from rlviz.settings import (
     SEEDS,
     PairSettings,
@@ -13,7 +15,8 @@ from rlviz.settings import (
     setting,
     settings_from,
 )
-from rlviz.training import default_settings
+from rlviz.training import default_settings, settings as training_settings, train
+from rlviz.training.settings import settle
 
 KINDS = [TrainSettings, PairSettings]
 INSIDE = {"at least": 0, "above": 1e-9, "at most": 0, "below": -1e-9}  # a limit and this is within
@@ -74,3 +77,30 @@ def test_a_setting_of_ones_own_is_a_plain_field():
 
     assert Own() == Own(0.5) and Own.width == 0.5
     assert declarations(Own)["width"].range == "above 0"
+
+
+@pytest.mark.parametrize(
+    ("weights", "has_lora", "device", "expected"),
+    [
+        (137_000, False, "cpu", (3e-4, "float32")),  # one of ours
+        (137_000, True, "cpu", (2e-4, "float32")),
+        (135_000_000, False, "cpu", (1e-6, "float32")),
+        (135_000_000, True, "cuda", (2e-4, "bfloat16")),
+        (137_000, False, "cuda", (3e-4, "float32")),
+    ],
+)
+def test_rate_and_precision_suit_the_policy_where_none_are_set(weights, has_lora, device, expected, monkeypatch):
+    monkeypatch.setattr(training_settings, "has_adapter", lambda _: has_lora)
+    policy = SimpleNamespace(num_parameters=weights, device=torch.device(device), weights=None)
+    for kind in (TrainSettings, PairSettings):
+        settings = settle(kind(), policy)
+        assert (settings.lr, settings.precision) == expected
+        set_by_hand = settle(kind(lr=0.5, precision="float32"), policy)
+        assert (set_by_hand.lr, set_by_hand.precision) == (0.5, "float32")
+
+
+def test_a_run_writes_down_the_rate_that_it_takes(tmp_path):
+    run = train(
+        "chain", GRPO, TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0), out=tmp_path / "run"
+    )
+    assert run.settings.lr == 3e-4 and run.folder.config["settings"]["lr"] == 3e-4

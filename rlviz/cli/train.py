@@ -223,6 +223,11 @@ def train(
         f"seed {run.settings.seed}, in {plain(folder)}",
         soft_wrap=True,
     )
+    if run.path == "transformers":
+        from small_models.any_model import abilities
+
+        if obstacle := abilities(run.policy.model).obstacle:
+            say(f"Each response reads its prompt anew: {obstacle}.")
     stopped = _train(run)
     if stopped:
         say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {folder}")

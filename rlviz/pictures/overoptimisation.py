@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,7 @@ from rlviz.page.picture import Area, Axis, Choice, Line, Mark, Panel, Picture, P
 from rlviz.page.tracing import Curve
 from rlviz.pictures.mismatch import index_among
 from rlviz.pictures.spec import explorer
+from rlviz.study import judged_runs
 from rlviz.study.judged_runs import BETAS, CHOICES, CHOOSING, EVERY, FEATURES, PAIRS, SEEDS, STEPS, TRAINING, read_runs
 
 LOOKS = STEPS // EVERY + 1
@@ -61,13 +65,30 @@ def run_table() -> dict[str, Tensor]:
     }
 
 
+def look_data(run: Sequence[Mapping[str, float]] | None) -> dict[str, list[float] | float]:
+    """Return the looks of a run of one's own (`rlviz.study.overoptimisation.train_on_pairs`) as data; without one, none is drawn.
+
+    Raises ValueError for what has no looks.
+    """
+    names = judged_runs.NUMBERS
+    try:
+        kl, learned, true = ([look[name] for look in run or [dict.fromkeys(names, math.nan)]] for name in names)
+    except (TypeError, KeyError):
+        raise ValueError(f"run must be what train_on_pairs returns, looks with {', '.join(names)}") from None
+    distance = [max(nats, 0.0) ** 0.5 for nats in kl]
+    return {"has_run": float(bool(run)), "run_distance": distance, "run_learned": learned, "run_true": true}
+
+
 def marks(reward: str, *more: Mark) -> tuple[Mark, ...]:
-    """Return the marks of a panel: the seeds' looks, GRPO's and the best of n's means, and the handle at `steps`."""
+    """Return the marks of a panel: the seeds' looks, the means of GRPO and best of n, a run of one's own, the handle."""
     return (
         *more,
         Points("seed_distance", f"seed_{reward}", size=3, colour="grey"),
         Line("best_distance", f"best_{reward}", "6 4", colour="green", marker="s", label="best of n", direct=True),
         Line("distance", reward, colour="blue", marker="o", label="GRPO", direct=True),
+        Line(
+            "run_distance", f"run_{reward}", colour="vermilion", marker="^", label="yours", direct=True, when="has_run"
+        ),
         Rule("now_distance", dash="6 2 1 2", width=1.5, colour="ink", drag="steps"),
     )
 
@@ -112,6 +133,7 @@ explore_overoptimisation = explorer(
     "overoptimisation",
     OVEROPTIMISATION,
     overoptimisation_curve,
+    fixed={"run": look_data},
     named={
         "30 pairs": {},
         "100 pairs": {"pairs": 100},

@@ -2,7 +2,7 @@
 
 `python -m rlviz.study.overoptimisation` writes `shipped/overoptimisation.csv`, a row a run and look; interrupted, it goes on.
 A simulated judge prefers sentences of the start policy, a taste is fitted to them, and GRPO trains on it, or the best of n
-sentences of the start policy is chosen by it.
+sentences of the start policy is chosen by it. `train_on_pairs` is one run, with settings and pairs of one's own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlviz.training import train
 from small_models.policies import Policy
 from small_models.sampling import Samples, response_logits, sample
 from small_models.tasks.sentences import Sentences, is_sentence
-from small_models.taste import SimulatedJudge, Taste, fit_taste, true_taste
+from small_models.taste import Preference, SimulatedJudge, Taste, fit_taste, true_taste
 
 SETTINGS = TrainSettings(steps=STEPS, num_prompts=16, evaluate_every=0, details_every=0)  # as the page trains
 TASK = Sentences()
@@ -59,12 +59,19 @@ def kl_to_start(policy: Policy, start: Policy, samples: Samples) -> float:
     return float((at_token * samples.mask).sum((0, 1)).sum() / samples.mask[..., 0].numel())
 
 
-def fit_judged(start: Policy, pairs: int, features: str, seed: int) -> Taste:
-    """Fit a taste to what the simulated judge says of pairs of the start policy's sentences, eight to each training prompt."""
-    temperature, options = FEATURES[features]
+def judge_pairs(
+    start: Policy, pairs: int, seed: int, *, temperature: float = 1.0, mistakes: float = 0.0
+) -> list[Preference]:
+    """Return what the simulated judge says of pairs of the start policy's sentences, eight to each training prompt."""
     _, texts = sample_texts(start, TASK.train_prompts, 8, seed, temperature)
-    preferences = SimulatedJudge().judge(dict(zip(TASK.train_prompts, texts, strict=True)), pairs, seed=seed)
-    return fit_taste(preferences, **options)
+    responses = dict(zip(TASK.train_prompts, texts, strict=True))
+    return SimulatedJudge(mistakes=mistakes).judge(responses, pairs, seed=seed)
+
+
+def fit_judged(start: Policy, pairs: int, features: str, seed: int) -> Taste:
+    """Fit a taste to what the simulated judge says of so many pairs, at the temperature of these features."""
+    temperature, options = FEATURES[features]
+    return fit_taste(judge_pairs(start, pairs, seed, temperature=temperature), **options)
 
 
 def train_on_taste(start: Policy, taste: Taste, beta: float, seed: int) -> Iterator[dict[str, float]]:
@@ -88,6 +95,31 @@ def train_on_taste(start: Policy, taste: Taste, beta: float, seed: int) -> Itera
                 "true": fmean(true_taste(*response) for response in responses),
                 "sentences": fmean(is_sentence(text) for _, text in responses),
             }
+
+
+def train_on_pairs(
+    pairs: int | Sequence[Preference] = 30,
+    *,
+    mistakes: float = 0.0,
+    beta: float = 0.0,
+    prior: float = 1.0,
+    with_sentence: bool = False,
+    with_groups: bool = False,
+    seed: int = 0,
+) -> list[dict[str, float]]:
+    """Fit a taste to judged pairs, train on it, and return the looks, for `explore_overoptimisation(run=…)`; 5 seconds.
+
+    pairs: how many the simulated judge judges, with this share of mistakes; or somebody's, such as `read_preferences`
+    returns, of whom nobody knows the true reward (NaN). prior, with_sentence, with_groups: of `fit_taste`.
+    Raises ValueError for mistakes in somebody's pairs, and what these functions raise.
+    """
+    start = load_shipped("sentences")
+    if mistakes and not isinstance(pairs, int):
+        raise ValueError(f"mistakes must be 0 with pairs that somebody judged; got {mistakes:g}")
+    preferences = judge_pairs(start, pairs, seed, mistakes=mistakes) if isinstance(pairs, int) else pairs
+    taste = fit_taste(preferences, prior=prior, with_sentence=with_sentence, with_groups=with_groups)
+    looks = train_on_taste(start, taste, beta, seed)
+    return [look if isinstance(pairs, int) else {**look, "true": math.nan} for look in looks]
 
 
 def best_of_n(start: Policy, taste: Taste, seed: int) -> Iterator[dict[str, float]]:

@@ -191,7 +191,9 @@ def main(source: str, pairs: int = 3, length: int = 48, group: int = 8, longest:
         print(f"{what}: seconds of sampling, the rest, the step; ours | TRL | ratios", flush=True)
         ratios = []
         for _ in range(pairs):
-            a, b = (np.array([sampling, seconds - sampling, seconds]) for sampling, seconds in (ours.step(), trl.step()))
+            a, b = (
+                np.array([sampling, seconds - sampling, seconds]) for sampling, seconds in (ours.step(), trl.step())
+            )
             ratios.append(b / a)
             print("  ", a.round(2), "|", b.round(2), "|", (b / a).round(2), flush=True)
         print("median ratios:", np.median(ratios, 0).round(2), flush=True)

@@ -233,7 +233,10 @@ def test_sizes_of_accumulated_parts_and_of_pairs():
 @pytest.mark.parametrize(("export", "name"), [(to_trl, "learning_rate"), (to_verl, "actor_rollout_ref.actor.optim.lr")])
 def test_the_learning_rate_is_that_of_a_large_model_unless_a_run_had_another(export, name):
     large, small = export(DAPO), export(DAPO, TrainSettings(lr=3e-4))
-    assert large.fields[name] == export(DAPO, TrainSettings()).fields[name] == 1e-6 and "models of billions" in large.at("settings: optimizer").why
+    assert (
+        large.fields[name] == export(DAPO, TrainSettings()).fields[name] == 1e-6
+        and "models of billions" in large.at("settings: optimizer").why
+    )
     assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
     between = export(DAPO, TrainSettings(lr=1e-4))
     assert "small models or LoRA" in between.at("settings: optimizer").why  # from 1e-4 on

@@ -1,0 +1,98 @@
+"""A model that is not ours from the command line: adapters, how its prompts are read, and a plain model in the end."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from rlviz.training import RunFolder
+from small_models.policies import load_policy
+from small_models.sampling import encode_prompts, response_logits
+from tests.small_models.real import chat_policy
+
+SIZE = (
+    "--num-prompts",
+    2,
+    "--group-size",
+    4,
+    "--max-new-tokens",
+    4,
+    "--steps",
+    2,
+    "--evaluate-every",
+    0,
+    "--device",
+    "cpu",
+)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Return a function that saves a tiny model of an architecture, and gives the options of a run of it."""
+    lines = [{"prompt": f"{n} eggs?", "answer": 2 * n} for n in range(12)]
+    (tmp_path / "eggs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def save(name):
+        chat_policy(name).save(tmp_path / name)
+        return "--policy", tmp_path / name, "--task", tmp_path / "eggs.jsonl", "--rule", "last-number", *SIZE
+
+    return save
+
+
+def test_a_run_says_where_each_response_reads_its_prompt_anew(rlviz, model, tmp_path):
+    windowed = rlviz("train", *model("mistral"), "--out", tmp_path / "windowed")
+    assert windowed.exit_code == 0 and "Each response reads its prompt anew: some of its layers" in windowed.output
+    packed = rlviz("train", *model("qwen3"), "--out", tmp_path / "packed")
+    assert packed.exit_code == 0 and "anew" not in packed.output
+
+
+def logits_of(policy):
+    with torch.no_grad():
+        return response_logits(policy, *encode_prompts(policy, ["3 eggs?"]), torch.tensor([[[5, 6, 7]]]))
+
+
+@pytest.mark.parametrize("lora", [None, 2])
+def test_the_policy_of_a_run_goes_out_as_a_plain_model(rlviz, model, tmp_path, lora):
+    if lora:
+        pytest.importorskip("peft", reason="LoRA needs peft")
+    options = model("qwen3")
+    result = rlviz("train", *options, *(("--lora", lora) if lora else ()), "--lr", 0.01, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert bool(re.search(r"\d of [\d,]+ parameters", result.output)) == bool(lora)
+    assert bool(list((tmp_path / "run").rglob("model.safetensors"))) == (not lora)
+    result = rlviz("export", tmp_path / "run", "--to", "transformers", "--out", tmp_path / "plain")
+    assert result.exit_code == 0, result.output
+    plain, trained = (
+        load_policy(tmp_path / "plain", device="cpu"),
+        load_policy(tmp_path / "run/checkpoint", device="cpu"),
+    )
+    assert not hasattr(plain.model, "peft_config")
+    torch.testing.assert_close(logits_of(plain), logits_of(trained), rtol=0, atol=1e-5)
+    again = rlviz("export", tmp_path / "run", "--to", "transformers", "--out", tmp_path / "plain")
+    assert again.exit_code == 2 and "is not empty" in again.output
+    assert RunFolder.open(tmp_path / "run").config["settings"]["lr"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--policy", "nowhere.gguf"), "there is no file nowhere.gguf"),
+        (("--policy", "broken.gguf"), "the file broken.gguf cannot be read"),
+        (("--lora", "0"), "lora must be"),
+    ],
+)
+def test_what_is_no_model_or_no_rank_is_refused_in_a_sentence(rlviz, tmp_path, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + b"\0" * 100)
+    (tmp_path / "sums.jsonl").write_text('{"prompt": "1 + 1", "answer": 2}\n{"prompt": "1 + 2", "answer": 3}\n')
+    task = ("--task", "sums.jsonl", "--rule", "last-number") if "--policy" in options else ()
+    result = rlviz("train", *options, *task, *SIZE)
+    assert result.exit_code == 2 and words in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(("what", "options"), [("grpo", ("--out", "x")), ("run", ())])
+def test_a_plain_model_is_written_of_a_run_into_a_folder(rlviz, tmp_path, what, options):
+    (tmp_path / "run").mkdir()
+    result = rlviz("export", tmp_path / "run" if what == "run" else what, "--to", "transformers", *options)
+    assert result.exit_code == 2 and "give a run folder, and --out FOLDER" in result.output
