@@ -75,7 +75,7 @@ def right_of_16(policy, pairs):
 torch.set_num_threads(1)
 runs = [("sums", "0", seed, FOLDER / f"sums-{seed}") for seed in SEEDS]
 runs += [("happy", beta, seed, FOLDER / f"happy-{beta}-{seed}") for beta in BETAS for seed in SEEDS]
-rows = [row for run in runs if run[-1].is_dir() for row in step_rows(*run)]
+rows = [row for run in runs for row in step_rows(*run)]
 pd.DataFrame(rows).round(4).to_csv(HERE.with_suffix(".csv"), index=False)
 pairs = fresh_sums()
 table = pd.DataFrame({"sum": [f"{a} + {b}" for a, b in pairs]})
