@@ -19,6 +19,7 @@ import nbformat
 
 from rlviz.page.image import in_palette
 from rlviz.page.widget import STARTED, starting
+from rlviz.runs.recordings import RECORDED
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 PNG, HTML = "image/png", "text/html"
@@ -27,7 +28,8 @@ PNG, HTML = "image/png", "text/html"
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order.
 
-    Each PNG gets a palette of 256 colours, which is a quarter of its bytes, and each explorer the script of today.
+    Each PNG gets a palette of 256 colours, which is a quarter of its bytes, and each explorer the script of today. A recorded run
+    keeps its PNG alone: the package has the file, and a page of the site shows it.
     """
     notebook.metadata = nbformat.from_dict(
         {
@@ -46,6 +48,8 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             output.get("data", {}).pop(VIEW, None)
             if PNG in output.get("data", {}):
                 output.data[PNG] = smaller(output.data[PNG])
+            if RECORDED in output.get("metadata", {}).get(HTML, {}):
+                output.data.pop(HTML, None)
             if HTML in output.get("data", {}):
                 output.data[HTML] = STARTED.sub(lambda found: str(starting(*found.groups())), output.data[HTML])
     return notebook

@@ -18,6 +18,7 @@ from PIL import Image
 from rlviz.lessons.editions import exercises_of, key_of
 from rlviz.page.widget import STARTED, relative_rows
 from rlviz.pictures.shipped import load_programs
+from rlviz.runs import recorded_run
 
 ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
@@ -98,15 +99,23 @@ def test_a_lesson_is_short(path):
 
 @EACH_LESSON
 def test_a_lesson_begins_and_ends_with_its_one_idea(path):
-    """A question, the picture that answers it, in a section that there is, and a sentence to remember, which the end repeats."""
+    """A question, the picture that answers it, below or in a section that there is, and a sentence to remember, as at the end."""
     text = "\n\n".join(sources(path, "markdown"))
     head = re.search(
         r"^# .*\n\n> \*\*Question\.\*\* .+\n>\n> \*\*Picture\.\*\* (.+)\n>\n> \*\*Remember\.\*\* (.+)\n", text
     )
     assert head
     picture, remember = head.groups()
-    section = re.match(r"Section (\d+): ", picture)
-    assert section and f"\n## {section[1]} · " in text
+    if picture.startswith("Below: "):
+        first = next(
+            cell for cell in cells(path) if cell.cell_type == "code" and "imports" not in cell.metadata.get("tags", [])
+        )
+        assert len(first.source.splitlines()) == 1 and any(
+            "image/png" in output.get("data", {}) for output in first.outputs
+        )
+    else:
+        section = re.match(r"Section (\d+): ", picture)
+        assert section and f"\n## {section[1]} · " in text
     assert f"**{remember}**" in text.partition("## What to take away")[2]
 
 
@@ -143,6 +152,14 @@ def test_cleaning_strips_widget_state_gives_a_png_a_palette_and_keeps_outputs_an
     assert "widgets" not in clean.metadata and set(cleaned.data) == {"image/png", "text/plain"}
     assert Image.open(io.BytesIO(base64.b64decode(cleaned.data["image/png"]))).mode == "P" and cleaned.metadata == alt
     assert TOOL["main"](["check", str(path)]) == 0 and TOOL["problems"](path) == []
+
+
+def test_a_recorded_run_is_saved_as_its_png_and_its_name():
+    """The HTML of one is 200 kB; the site has the run as a file, and puts it back."""
+    data, metadata = recorded_run("dpo")._repr_mimebundle_()
+    (cell,) = TOOL["cleaned"](notebook_of(nbformat.v4.new_output("display_data", data, metadata=metadata))).cells
+    (output,) = cell.outputs
+    assert set(output.data) == {"image/png", "text/plain"} and output.metadata["text/html"] == {"recorded": "dpo"}
 
 
 def test_what_was_printed_together_is_one_output():

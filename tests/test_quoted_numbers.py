@@ -75,6 +75,23 @@ def at_the_second_visit(rewards):
     return DCPO.advantage(torch.tensor([rewards]).double(), memory)[0][0].tolist()
 
 
+def real_model_rows(beta, seed=0, task="happy"):
+    """Return the rows of lesson 18's table of a run, step by step."""
+    with (COURSE / "experiments/real_model.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["task"] == task]
+    return [row for row in rows if (float(row["beta"]), int(row["seed"])) == (beta, seed)]
+
+
+def named_at_equal_reward(beta):
+    return extremes([printed("take_it_home", f"β = {beta}, seed {seed}")[-1] for seed in (0, 1)])
+
+
+def entropy_without_gradient():
+    """Return the entropy of lesson 18's first run at the first step without a gradient, and the mean of its last ten."""
+    entropies = [float(row["entropy"]) for row in real_model_rows(0.0)]
+    return [entropies[28], math.fsum(entropies[50:]) / 10]
+
+
 ONE_LEADS = "runs in which one has .95"
 
 
@@ -230,6 +247,13 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("kl", "β = .2 it is # to #, at", lambda: extremes(printed("kl", "words, β = 0.2 ")[3:6])),
     ("kl", "reward of # in place of #.",
      lambda: [sum(printed("kl", f"words, β = {beta} ")[:3]) / 3 for beta in ("0.2", "0")]),
+    ("take_it_home", "from # to # nats: AdamW", entropy_without_gradient),
+    ("take_it_home", "passes .6, # to # % name their subject", lambda: named_at_equal_reward(0.0)),
+    ("take_it_home", "and # to # % with it", lambda: named_at_equal_reward(0.2)),
+    ("take_it_home", "its reward is # to #.",
+     lambda: extremes([printed("take_it_home", f"β = 0.2, seed {seed}")[1] for seed in (0, 1)])),
+    ("take_it_home", "60 steps took # to # minutes",
+     lambda: extremes([sum(float(row["seconds"]) for row in real_model_rows(beta)) / 60 for beta in (0.0, 0.2)])),
     ("symptoms.md", "far more: # to # % in lesson 08", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
     ("teaching/15_two_engines.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
     ("teaching/15_two_engines.md", "of 4 steps #. With", lambda: lost(4)[:1]),
@@ -304,6 +328,18 @@ def test_a_plan_gives_a_cell_the_seconds_that_the_lesson_gives_it(plan):
         seconds |= set(re.findall(r"\d+", run))
     code = [cell.source for cell in cells(plan.stem[3:]) if cell.cell_type == "code"]
     assert seconds <= {number for source in code for number in re.findall(r"^# (\d+) seconds?", source, re.M)}
+
+
+def test_lesson_18_says_of_its_runs_what_the_table_has():
+    """No gradient from step 29 on; no answer names its subject at the end; right of unseen sums: 1 in 5, then 3 in 4."""
+    assert [row["step"] for row in real_model_rows(0.0) if float(row["grad_norm"]) == 0] == [
+        str(step) for step in range(29, 61)
+    ]
+    for seed in (0, 1):
+        begun, ended = printed("take_it_home", f"β = 0.0, seed {seed}")[2:4]
+        assert abs(begun - 200 / 3) < 5 and ended == 0
+        assert abs(printed("take_it_home", f"after_{seed}")[1] - 0.75) < 0.05
+    assert abs(printed("take_it_home", "before")[1] - 0.2) < 0.02
 
 
 def test_where_the_weight_is_needed():

@@ -19,6 +19,7 @@ from rlviz.algorithms import GRPO
 from rlviz.markup import Markup, element
 from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground
+from rlviz.runs.recordings import RECORDED, packed
 from rlviz.site.html import File, data
 
 UNPREDICTED = "you made no prediction; the run says"  # what a saved lesson prints before a result
@@ -78,7 +79,11 @@ def page_outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]
         output = saved.pop(0)
         content = output.get("data", {})
         text = content.get("text/plain", "")
-        if explorer := saved_explorer(content.get("text/html", "")):
+        if recorded := output.get("metadata", {}).get("text/html", {}).get(RECORDED):
+            path, width, height = png_file(output, name, pictures)
+            until = element("img", src=path, alt=html.unescape(text), width=width, height=height)
+            yield _html(data(packed(recorded), until, data_inspector=recorded))
+        elif explorer := saved_explorer(content.get("text/html", "")):
             # The next output is the picture's own PNG, which stands in its place until the script runs.
             image = []
             if saved and "image/png" in saved[0].get("data", {}):

@@ -16,6 +16,7 @@ NAVIGATION = {
     "Recorded runs": "runs.html",
     "Algorithms": "algorithms/index.html",
     "Lessons": "course/index.html",
+    "A real model": "course/18_take_it_home.html",
     "Verdicts": "course/experiments/verdicts.html",
 }
 FOOTER = "Everything on these pages is a file beside them: no server, no tracking. Made by "

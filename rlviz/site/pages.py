@@ -37,6 +37,7 @@ READ = (
     "numbers, each of which opens into where it comes from, and below it what other algorithms would have made of the same "
     "token. The address of the page leads back to what you see."
 )
+REAL = "course/18_take_it_home.html"
 QUESTION = "A run of yours looks wrong? "
 PAPER = re.compile(r"(\d{4}\.\d{5})")
 
@@ -72,6 +73,11 @@ def front() -> Iterator[File]:
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
         ("Symptoms", "course/symptoms.html", "The loss is 0, the KL is negative: what it is, and what to check."),
         ("Recorded runs", "runs.html", "Real training, step by step, down to each token and under other algorithms."),
+        (
+            "The same on a real model",
+            REAL,
+            "SmolLM2 learns sums, and finds the hole in a reward: the same loss, 135M weights.",
+        ),
         ("Algorithms", "algorithms/index.html", "Each on one page, as code that runs, beside GRPO."),
         ("Lessons", "course/index.html", "The course, to read here or to run, and three ways through it."),
         ("Teach", "teaching.html", "Slides whose pictures can be dragged, and a sheet to print."),
@@ -114,7 +120,7 @@ def runs() -> Iterator[File]:
             element("p", run.look),
             data(packed(name), data_inspector=name),
             element("noscript", element("p", "The run can be watched where JavaScript runs.")),
-            element("details", summary, element("p", READ), coloured_code(run.call)),
+            element("details", summary, element("p", READ), coloured_code(run.call, run.language)),
         )
     for name, _ in playground.RECORDED.values():
         yield File(f"recordings/{name}.js", f'packed["recordings/{name}"]="{packed(name)}";\n')

@@ -65,7 +65,7 @@ def test_the_wrong_answers_to_a_puzzle_are_those_that_its_check_refuses(editions
     listed = re.compile(r"\*\*Likely wrong answers\*\* to `check\.(bug|unlabelled)\('(\w+)'\)`\n\n(.+)", re.S)
     cells = [cell for lesson in editions[1]["instructor"].values() for cell in lesson.cells]
     puzzles = [match.groups() for cell in cells if (match := listed.fullmatch(cell.source))]
-    assert len(puzzles) == 18 + 14
+    assert len(puzzles) == 19 + 14
     for kind, lesson, answers in puzzles:
         rows = re.findall(r"^- \*\*(.+?)\*\*(?:: (.+))?$", answers, re.M)
         assert len(rows) == 2

@@ -19,7 +19,7 @@ BLAMED = {
     "policy_gradients": (2, 3, 4), "the_ratio": (3,), "ppo": (2,), "grpo": (3,), "kl": (4,), "which_mean": (3,), "dapo": (3, 4),
     "dupo_and_agents": (2, 3), "gspo": (4,), "dcpo": (5, 6), "entropy_collapse": (3,), "preferences_and_dpo": (3,),
     "reward_hacking": (3,), "two_engines": (5,), "the_family": (4,), "own_idea": (5,), "write_the_judge": (4, 6),
-    "what_did_it_learn": (3,),
+    "what_did_it_learn": (3,), "take_it_home": (6,),
 }  # fmt: skip
 
 
@@ -101,6 +101,14 @@ def test_the_seeds_that_chose_flatter_a_rule_without_effect():
 
     assert BUGS["own_idea"].wrong(gain, range(2)) == (0.2, 1.0)
     assert BUGS["own_idea"].right(gain, range(2)) == (0.2, -1.0)
+
+
+def test_parts_that_divide_by_their_own_tokens_favour_short_ones():
+    # 1, 3, 2 and 2 tokens, a part each, and only the first has a loss: 1 of 8 tokens; in its own part it is all, of 4 parts
+    mask = torch.arange(3) < torch.tensor([[1], [3], [2], [2]])
+    losses = double([[1, 0, 0]] + 3 * [[0, 0, 0]])
+    close(BUGS["take_it_home"].right(losses, mask), 1 / 8)
+    close(BUGS["take_it_home"].wrong(losses, mask), 1 / 4)
 
 
 # --- choices ---

@@ -3,14 +3,22 @@
 import gzip
 import json
 import re
+import runpy
+import sys
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from rlviz import GRPO, TrainSettings, train
 from rlviz.runs import recorded_run
-from rlviz.runs.recordings import HERE, RECORDINGS, record
+from rlviz.runs.recordings import HERE, RECORDED, RECORDINGS, RealRun, record
 from rlviz.settings import PairSettings
 
+COURSE = Path(__file__).parents[2] / "notebooks"
+REAL = {name: recording for name, recording in RECORDINGS.items() if isinstance(recording, RealRun)}
+TRAINED = [name for name in RECORDINGS if name not in REAL]
 EVERY = {name: json.loads(gzip.decompress((HERE / f"{name}.json.gz").read_bytes())) for name in RECORDINGS}
 
 
@@ -30,7 +38,7 @@ def responses(name, step):
     return [response for group in run_of(name, step)["groups"] for response in group["responses"]]
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_file_has_every_step_and_opens_at_the_first_with_tokens(name):
     data, recording = EVERY[name], RECORDINGS[name]
     settings, steps = recording.settings, recording.settings.steps
@@ -70,6 +78,88 @@ def test_there_is_a_small_file_for_each_and_recording_anew_gives_its_form():
 
 
 def test_in_a_notebook_it_is_html_with_what_to_look_for():
-    bundle = recorded_run("hacked")._repr_mimebundle_()
-    assert "data-rlviz" in bundle["text/html"]
+    bundle, metadata = recorded_run("hacked")._repr_mimebundle_()
+    assert "data-rlviz" in bundle["text/html"] and metadata["text/html"] == {RECORDED: "hacked"}
     assert bundle["text/plain"].startswith("A learned reward is hacked. Here a model scores")
+
+
+def table_of(name):
+    """Return a real run's rows of the committed table."""
+    table = pd.read_csv(COURSE / "experiments/real_model.csv")
+    task, _, has_kl = name.partition("-")
+    return table[(table.task == task) & (table.beta == (0.2 if has_kl else 0)) & (table.seed == 0)]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_run_is_that_of_the_table(name):
+    data, table = EVERY[name], table_of(name)
+    assert data["run"]["at"] == list(table.step) == list(range(1, 61))
+    for row in table.itertuples():
+        assert in_caption(name, row.step, "reward") == pytest.approx(row.reward, abs=0.00501)
+        paid = [float(response["reward"]) for response in responses(name, row.step)]
+        assert len(paid) == 32 and sum(paid) / 32 == pytest.approx(row.reward, abs=0.005)
+    assert REAL[name].seconds == pytest.approx(table.seconds.sum(), rel=0.1)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_run_has_tokens_at_its_steps_and_names_model_and_licence(name):
+    data, recording = EVERY[name], REAL[name]
+    assert tuple(data["run"]["tokens"]) == recording.token_steps and data["place"][0] == recording.token_steps[0]
+    for step in data["run"]["at"]:
+        with_tokens = [group for group in run_of(name, step)["groups"] if group["responses"][0]["tokens"]]
+        most = recording.token_groups if step in recording.token_steps else 0
+        assert bool(most) <= len(with_tokens) <= most
+    assert all(
+        words in recorded_run(name).caption for words in ("SmolLM2-135M-Instruct", "Apache-2.0", "seconds", "Xeon")
+    )
+    files = re.findall(r"\S+\.(?:jsonl|py)\b", recording.call)
+    assert files and all((COURSE / "experiments/real_model" / file).is_file() for file in files)
+
+
+def test_lesson_18_says_of_three_tokens_what_was_recorded():
+    (group,) = (group for group in run_of("sums", 20)["groups"] if "34 + 37" in group["prompt"])
+    texts = [response["text"].strip() for response in group["responses"]]
+    assert (texts.count("71"), texts.count("61")) == (2, 6)
+    right, wrong = texts.index("71"), texts.index("61")
+    assert [group["responses"][which]["advantage"] for which in (right, wrong)] == ["+1.62", "−0.54"]
+
+    def number(name, which, place):
+        """Return a number of a token; each response has four: a space, two digits, a new line."""
+        return float(group["numbers"][name][4 * which + place].replace("−", "-"))
+
+    assert round(number("old_prob", right, 1), 2) == 0.38 and round(number("new_prob", right, 1), 2) == 0.77
+    assert round(number("ratio", right, 1), 2) == 2.04
+    assert all(group["responses"][which]["clipped"] == [1] for which in (right, wrong))
+    assert [number("push", which, 2) for which in (right, wrong)] == pytest.approx([0.0127, -0.0042], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "quote"),
+    [
+        ("happy", 52, "A warm warm smile, warm warm smile warm,"),
+        ("happy-kl", 59, "The warm, warm river filled with the sweet scent of salt"),
+    ],
+)
+def test_lesson_18_quotes_what_the_model_wrote_of_a_river(name, step, quote):
+    assert f"*{quote}" in (COURSE / "18_take_it_home.ipynb").read_text(encoding="utf-8")
+    (group,) = (group for group in run_of(name, step)["groups"] if "a river" in group["prompt"])
+    assert any(response["text"].startswith(quote) for response in group["responses"])
+
+
+def test_a_run_folder_is_packed_with_tokens_of_few_groups(tmp_path):
+    settings = TrainSettings(steps=3, num_prompts=3, group_size=4, evaluate_every=0, details_every=1, details_groups=3)
+    list(train("chain", "chain", GRPO, settings, out=tmp_path / "run"))
+    recording = RealRun("a title", "what.", 1, "", token_steps=(2,), token_groups=1)
+    data = json.loads(gzip.decompress(recording.record(tmp_path / "run")))
+    assert data["run"]["tokens"] == [2] and data["run"]["at"] == [1, 2, 3]
+    groups = [len(group["responses"][0]["tokens"]) > 0 for group in data["steps"]["2"]["runs"][0]["groups"]]
+    assert len(groups) == 3 and sum(groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"), [("happy", "happy=FOLDER"), ("grpo=x", "trained anew"), ("x", "no recorded run")]
+)
+def test_a_command_that_names_no_run_says_why(argument, words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["recordings", argument])
+    with pytest.raises(SystemExit, match=words):
+        runpy.run_module("rlviz.runs.recordings.__main__")

@@ -55,7 +55,10 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "teaching" / "cheatsheet.zh.md").write_text("# 一页\n\n$r = 1$\n", encoding="utf-8")
     (folder / "teaching" / "01_first.md").write_text("# 01: for the teacher\n", encoding="utf-8")
-    (folder / "symptoms.md").write_text("# Symptoms\n", encoding="utf-8")  # every page leads to it
+    (folder / "symptoms.md").write_text(
+        "# Symptoms\n", encoding="utf-8"
+    )  # every page leads to it, and to the real model
+    notebook(folder / "18_take_it_home.ipynb", ["# 18 · A real model"], [])
     (folder / "table.csv").write_text("a,b\n", encoding="utf-8")
     return folder
 

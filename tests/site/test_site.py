@@ -23,7 +23,7 @@ from rlviz.lessons import predictions
 from rlviz.lessons.predictions import Prediction
 from rlviz.markup import Markup
 from rlviz.page.widget import STARTED, pack
-from rlviz.runs import playground
+from rlviz.runs import playground, recorded_run
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, cells, html, lessons, pages
 from rlviz.site.search import entries
@@ -216,6 +216,18 @@ def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until
         assert files[f"course/01_made_up/{number}.png"] == explorer.png
     assert text.count("<script") == 2 and "sha256" not in text  # the site's own script, and data
     assert len(gzip.compress(text.encode())) < len(explorer.html()) / 2
+
+
+def test_a_recorded_run_of_a_lesson_is_watched_in_its_page(tmp_path):
+    run = recorded_run("dpo")
+    bundle, metadata = run._repr_mimebundle_()
+    del bundle["text/html"]  # as a notebook is saved
+    output = nbformat.v4.new_output("display_data", bundle, metadata=metadata)
+    nbformat.write(from_notebook("# 01 · Made up", ("recorded_run()", [], [output])), tmp_path / "01_made_up.ipynb")
+    files = {file.path: file.content for file in lessons.course_pages(tmp_path)}
+    (place,) = re.findall(r'<div data-inspector="dpo">(.*?)</div>', files["course/01_made_up.html"])
+    assert packed("dpo") in place and 'src="01_made_up/1.png"' in place
+    assert files["course/01_made_up/1.png"] == run.png
 
 
 def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_running(tmp_path):

