@@ -20,7 +20,7 @@ from small_models.checks import LONGEST, check_fields, cut, short_repr
 T = TypeVar("T")
 S = TypeVar("S", bound="RunSettings")
 Critic = Literal["separate", "shared"]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16"]
 Activations = Literal["kept", "recomputed"]
 Routing = Literal["free", "replayed"]
 
@@ -112,6 +112,17 @@ def documented(kind: type[T]) -> type[T]:
     return kind
 
 
+class UsualNumber(float):
+    """A default that a run replaces by what suits its policy; until then it is the number that it says."""
+
+
+SMALL_LR, LORA_LR, LARGE_LR = (
+    UsualNumber(3e-4),
+    2e-4,
+    1e-6,
+)  # of models like ours, of adapters, of all weights of larger ones
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """What every run has."""
@@ -121,20 +132,19 @@ class RunSettings:
     max_new_tokens: int | None = setting(
         None, "Tokens of the longest response.", ROLLOUTS, at_least=1, unset="the task's own"
     )
-    lr: float | None = setting(
-        None,
-        "Learning rate of AdamW at its peak.",
+    lr: float = setting(
+        SMALL_LR,
+        f"Learning rate of AdamW at its peak. Unless set, {LORA_LR:g} for LoRA and {LARGE_LR:g} for more than 5 million weights.",
         UPDATES,
         above=0,
-        unset="3e-4 for up to 5 million weights, 2e-4 for LoRA, else 1e-6",
     )
     lr_warmup_steps: int = setting(10, "First steps, over which the learning rate rises linearly.", UPDATES, at_least=0)
     max_grad_norm: float = setting(1.0, "Gradients are scaled down to this norm.", UPDATES, above=0)
-    precision: Precision | None = setting(
-        None,
-        "Of matrix products; bfloat16: by autocast, with weights, gradients and Adam in float32 and transformers' forward.",
+    precision: Precision = setting(
+        "auto",
+        "Of matrix products; bfloat16: by autocast, with weights, gradients and Adam in float32 and transformers' forward; "
+        "auto: that on a GPU for more than 5 million weights, else float32.",
         UPDATES,
-        unset="float32, on a GPU bfloat16 for more than 5 million weights",
     )
     activations: Activations = setting(
         "kept",

@@ -1,6 +1,7 @@
 """Each setting is declared once: what the declaration says is what is checked and what is told."""
 
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +12,14 @@ from rlviz.settings import (
     SEEDS,
     PairSettings,
     TrainSettings,
+    UsualNumber,
     declarations,
     setting,
     settings_from,
 )
-from rlviz.training import default_settings, settings as training_settings, train
-from rlviz.training.settings import settle
+from rlviz.training import default_settings, start, train
+from rlviz.training.run import compute_precision
+from rlviz.training.start import settle
 
 KINDS = [TrainSettings, PairSettings]
 INSIDE = {"at least": 0, "above": 1e-9, "at most": 0, "below": -1e-9}  # a limit and this is within
@@ -80,23 +83,25 @@ def test_a_setting_of_ones_own_is_a_plain_field():
 
 
 @pytest.mark.parametrize(
-    ("weights", "has_lora", "device", "expected"),
+    ("weights", "has_lora", "device", "lr", "is_bfloat16"),
     [
-        (137_000, False, "cpu", (3e-4, "float32")),  # one of ours
-        (137_000, True, "cpu", (2e-4, "float32")),
-        (135_000_000, False, "cpu", (1e-6, "float32")),
-        (135_000_000, True, "cuda", (2e-4, "bfloat16")),
-        (137_000, False, "cuda", (3e-4, "float32")),
+        (137_000, False, "cpu", 3e-4, False),  # one of ours
+        (137_000, True, "cpu", 2e-4, False),
+        (135_000_000, False, "cpu", 1e-6, False),
+        (135_000_000, True, "cuda", 2e-4, True),
+        (137_000, False, "cuda", 3e-4, False),
     ],
 )
-def test_rate_and_precision_suit_the_policy_where_none_are_set(weights, has_lora, device, expected, monkeypatch):
-    monkeypatch.setattr(training_settings, "has_adapter", lambda _: has_lora)
+def test_rate_and_precision_suit_the_policy_where_none_are_set(weights, has_lora, device, lr, is_bfloat16, monkeypatch):
+    monkeypatch.setattr(start, "has_adapter", lambda _: has_lora)
     policy = SimpleNamespace(num_parameters=weights, device=torch.device(device), weights=None)
     for kind in (TrainSettings, PairSettings):
-        settings = settle(kind(), policy)
-        assert (settings.lr, settings.precision) == expected
-        set_by_hand = settle(kind(lr=0.5, precision="float32"), policy)
-        assert (set_by_hand.lr, set_by_hand.precision) == (0.5, "float32")
+        for settings in (kind(), pickle.loads(pickle.dumps(replace(kind(), seed=1)))):
+            assert settle(settings, policy).lr == lr and not isinstance(settle(settings, policy).lr, UsualNumber)
+        for set_by_hand in (0.5, 3e-4):
+            assert settle(kind(lr=set_by_hand), policy).lr == set_by_hand
+        assert isinstance(compute_precision(kind(), policy), torch.autocast) == is_bfloat16
+        assert not isinstance(compute_precision(kind(precision="float32"), policy), torch.autocast)
 
 
 def test_a_run_writes_down_the_rate_that_it_takes(tmp_path):

@@ -29,9 +29,8 @@ from rlviz.algorithms.grpo import GRPO
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import SLOTS
 from rlviz.pieces.words import label
-from rlviz.settings import PairSettings, Settings, TrainSettings
+from rlviz.settings import LARGE_LR, LORA_LR, SMALL_LR, PairSettings, Settings, TrainSettings, UsualNumber
 from rlviz.training import default_settings
-from rlviz.training.settings import LARGE_LR, LORA_LR, SMALL_LR
 from small_models.checks import check_type
 
 Grade = Literal["exact", "approximate", "inexpressible"]
@@ -322,7 +321,6 @@ def settings_of_large_models(algorithm: Algorithm, **changed: Any) -> Settings:
 def learning_rate_words(settings: Settings) -> str:
     """Return for what size of model a learning rate is, where that is not seen from it."""
     large, ours = LARGE_LR, SMALL_LR
-    assert settings.lr is not None  # `case_of` has set it
     if settings.lr == large:
         return f"lr is that of models of billions of weights; rlviz's own learn with {ours:g}, LoRA with {LORA_LR:g}"
     if settings.lr >= SMALL_MODELS:
@@ -335,7 +333,7 @@ def case_of(algorithm: Any, settings: Settings | None, accumulation: int) -> tup
     check_type("algorithm", algorithm, GroupPolicyGradient | ActorCritic | PreferenceOptimization)
     check_type("settings", settings, TrainSettings | PairSettings | None)
     settings = settings_of_large_models(algorithm) if settings is None else settings
-    settings = replace(settings, lr=settings.lr or LARGE_LR)
+    settings = replace(settings, lr=LARGE_LR) if isinstance(settings.lr, UsualNumber) else settings
     wanted = PairSettings if isinstance(algorithm, PreferenceOptimization) else TrainSettings
     if not isinstance(settings, wanted):
         raise ValueError(f"settings must be {wanted.__name__} for {algorithm.name}; got {type(settings).__name__}")

@@ -20,7 +20,6 @@ from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series, me
 from rlviz.runs.progress import RECENT, describe_seconds
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
-from rlviz.training.settings import SMALL_LR
 from rlviz.types import ResponseRecord, StepRecord
 from small_models.checks import checked
 from small_models.tasks.base import verdict
@@ -121,7 +120,7 @@ class TrainingPanel(widgets.VBox):
         self.curves = LiveCurves((GROUP_GRAPHS[0] if self.task.reward_is_grade else REWARD_GRAPH, *LOWER_GRAPHS))
         self.controls: dict[str, Control] = {
             "group_size": number_control(LABELS["group_size"], settings.group_size, 2, 32),
-            "lr": choice_control(LABELS["lr"], settings.lr or SMALL_LR, LEARNING_RATES),
+            "lr": choice_control(LABELS["lr"], settings.lr, LEARNING_RATES),
             "updates_per_rollout": number_control(LABELS["updates_per_rollout"], settings.updates_per_rollout, 1, 16),
             "seed": number_control("seed", settings.seed, 0, 99),
         }

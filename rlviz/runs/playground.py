@@ -32,7 +32,6 @@ from rlviz.runs.judge import judge_payload
 from rlviz.runs.tries import SENTENCE_TRIES, TRIES
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
-from rlviz.training.settings import SMALL_LR
 from small_models.checks import checked, short_repr
 
 TITLE = "A language model learns what you reward"
@@ -131,8 +130,7 @@ def controls(
         **numbers(GRPO),
         **(numbers(yours[0]) if yours else {}),
         "group_size": 8,
-        "lr": SMALL_LR,
-        "updates_per_rollout": declared["updates_per_rollout"].default,
+        **{name: declared[name].default for name in ("lr", "updates_per_rollout")},
     }
     is_story = task == STORY
     tasks = [{"value": name, "text": name} for name in POLICIES if (name == STORY) == is_story]

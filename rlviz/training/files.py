@@ -18,7 +18,11 @@ LOCK = ".lock"
 
 def json_text(value: Any, indent: int = 0) -> str:
     """Return `value` as JSON, dataclasses as objects; a number that is not finite is null, for JSON has no NaN."""
-    data = msgspec.json.encode(value, enc_hook=lambda number: number.item())  # numpy's numbers
+
+    def plain(number: Any) -> int | float:  # numpy's, and a setting's usual number
+        return float(number) if isinstance(number, float) else number.item()  # type: ignore[no-any-return]
+
+    data = msgspec.json.encode(value, enc_hook=plain)
     return msgspec.json.format(data, indent=indent).decode()
 
 

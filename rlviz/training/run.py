@@ -26,7 +26,7 @@ from rlviz.types import PairRecord, StepRecord
 from small_models.checks import checked
 from small_models.evaluation import Evaluation, evaluate
 from small_models.pairs import Pair
-from small_models.policies import Policy, one_thread_if_small
+from small_models.policies import SMALL, Policy, one_thread_if_small
 from small_models.precision import in_bfloat16
 from small_models.routing import has_experts
 from small_models.scorers import RewardModel
@@ -272,7 +272,9 @@ class RolloutRun(TrainingRun[StepRecord]):
 
 def compute_precision(settings: Settings, policy: Policy) -> AbstractContextManager[Any]:
     """Return a context in which models compute in the precision of the settings."""
-    return in_bfloat16(policy.device) if settings.precision == "bfloat16" else nullcontext()
+    suits = policy.device.type == "cuda" and policy.num_parameters > SMALL
+    precision = ("bfloat16" if suits else "float32") if settings.precision == "auto" else settings.precision
+    return in_bfloat16(policy.device) if precision == "bfloat16" else nullcontext()
 
 
 @checked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
 import torch
@@ -15,19 +15,30 @@ from rlviz.algorithms.describe import from_json, to_json
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import nearest
-from rlviz.settings import PairSettings, Settings, TrainSettings, declarations, settings_from
+from rlviz.settings import (
+    LARGE_LR,
+    LORA_LR,
+    SMALL_LR,
+    PairSettings,
+    Settings,
+    TrainSettings,
+    UsualNumber,
+    declarations,
+    settings_from,
+)
 from rlviz.training.files import write_json
 from rlviz.training.preferences import PreferenceRun
 from rlviz.training.reading import ADVICE
 from rlviz.training.run import RolloutRun, TrainingRun, compute_precision
 from rlviz.training.run_folder import RunFolder
-from rlviz.training.settings import default_settings, settle
+from rlviz.training.settings import default_settings
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
+from small_models.adapters import has_adapter
 from small_models.checks import check_type, checked, cut, short_repr
 from small_models.files import display_path, reason
 from small_models.memory import check_fits, check_logits_fit
 from small_models.pairs import Pair, make_pairs
-from small_models.policies import Policy, choose_device, count_weights, load_policy, recompute_activations
+from small_models.policies import SMALL, Policy, choose_device, count_weights, load_policy, recompute_activations
 from small_models.scorers import RewardModel
 from small_models.tasks import Task, with_reward
 from small_models.tasks.base import Reward
@@ -151,6 +162,14 @@ def _resolve(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[Pol
         policy = policy_to_train(policy or start_of(task))
     check_type("policy", policy, Policy)
     return policy, task, algorithm, settle(settings, policy)
+
+
+def settle(settings: Settings, policy: Policy) -> Settings:
+    """Return the settings with the learning rate that suits this policy, where none was set."""
+    if not isinstance(settings.lr, UsualNumber):
+        return settings
+    every_weight = float(SMALL_LR) if policy.num_parameters <= SMALL else LARGE_LR
+    return replace(settings, lr=LORA_LR if has_adapter(policy.weights) else every_weight)
 
 
 def _load_reference(reference: Policy | str, policy: Policy) -> Policy:

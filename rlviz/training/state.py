@@ -19,7 +19,6 @@ from rlviz.pieces.advantages import PromptHistory
 from rlviz.settings import Settings, TrainSettings
 from rlviz.training.adamw import AdamW
 from rlviz.training.critics import SharedCritic, new_critic
-from rlviz.training.settings import SMALL_LR
 from small_models.adapters import moving_weights
 from small_models.pairs import Pair
 from small_models.policies import Policy
@@ -138,9 +137,9 @@ def first_state(
     return state
 
 
-def new_optimizer(models: Sequence[nn.Module], lr: float | None) -> AdamW:
-    """Return AdamW of all trainable parameters of the models. lr: None: that of small models."""
-    return AdamW([p for model in models for p in model.parameters() if p.requires_grad], lr or SMALL_LR)
+def new_optimizer(models: Sequence[nn.Module], lr: float) -> AdamW:
+    """Return AdamW of all trainable parameters of the models."""
+    return AdamW([p for model in models for p in model.parameters() if p.requires_grad], lr)
 
 
 # --- the saver and the reader ---
