@@ -20,7 +20,7 @@ def json_text(value: Any, indent: int = 0) -> str:
     """Return `value` as JSON, dataclasses as objects; a number that is not finite is null, for JSON has no NaN."""
 
     def plain(number: Any) -> int | float:  # numpy's, and a setting's usual number
-        return float(number) if isinstance(number, float) else number.item()  # type: ignore[no-any-return]
+        return float(number) if isinstance(number, float) else number.item()
 
     data = msgspec.json.encode(value, enc_hook=plain)
     return msgspec.json.format(data, indent=indent).decode()
