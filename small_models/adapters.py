@@ -8,6 +8,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +28,24 @@ FOLDER, CONFIG, WEIGHTS, BASE = "adapter", "adapter_config.json", "adapter_model
 LARGEST_RANK = 1024
 
 
+class BaseError(ValueError):
+    """The base of an adapter is not where it was, or another one. The adapter itself is whole."""
+
+
 @dataclass(frozen=True)
 class Base:
     """Where a model is found again (a folder, a .gguf file, a shipped or a hub name), and its `digest` when it was read there."""
 
     name: str
     digest: str
+
+
+@contextmanager
+def _no_advice_to_peft() -> Iterator[None]:
+    """Within it, transformers does not tell users which of its names peft should no longer use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def digest(model: nn.Module) -> str:
@@ -65,7 +80,7 @@ def add_adapter(model: PreTrainedModel, rank: int, *, seed: int = 0) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ValueError(f"lora needs peft here; {pip_install('peft')}") from error
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _no_advice_to_peft():
         torch.manual_seed(seed)
         adapted = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
     return adapted.eval()
@@ -137,7 +152,7 @@ def base_in(folder: Path) -> Base | None:
 def check_base(model: nn.Module, base: Base, folder: Path) -> None:
     """Raise ValueError where this is another base than the one that the adapter was trained on."""
     if base.digest and digest(model) != base.digest:
-        raise ValueError(
+        raise BaseError(
             f"policy: the LoRA adapter in {display_path(folder)} was trained on another base than {base.name} is now; put that "
             f"one back, or name it in {display_path(folder / BASE)}"
         )
@@ -174,7 +189,7 @@ def read_adapter(model: PreTrainedModel, folder: Path) -> Any:
     try:
         if not (folder / WEIGHTS).is_file():  # peft would read a pickle
             raise ValueError(f"there is no {WEIGHTS}")
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _no_advice_to_peft():
             return PeftModel.from_pretrained(model, folder, is_trainable=True, local_files_only=True)
     except Exception as error:  # peft, safetensors and json raise unrelated types
         raise ValueError(f"policy: the LoRA adapter in {folder} cannot be read ({reason(error)})") from error

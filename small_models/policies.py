@@ -530,7 +530,7 @@ def _load_on_base(folder: Path, source: str, device: str) -> Policy:
         below = _load_policy(near if near.exists() else base.name, device)
     except ValueError as error:
         why = str(error).removeprefix("policy: ")
-        raise ValueError(
+        raise adapters.BaseError(
             f"policy: {display_path(folder)} is a LoRA adapter, and its base could not be loaded: {why}; write where it is now "
             f"into {display_path(folder / adapters.BASE)}, as name"
         ) from error

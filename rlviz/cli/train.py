@@ -230,7 +230,9 @@ def train(
             say(f"Each response reads its prompt anew: {obstacle}.")
     stopped = _train(run)
     if stopped:
-        say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {folder}")
+        rule = getattr(run.task, "rule", "")  # of a task from a file; code is never run because a folder names it
+        more = f" --rule {rule}" if ".py:" in rule else ""
+        say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {folder}{more}")
     _print_summary(run)
     _draw_curves(run)
     if stopped:

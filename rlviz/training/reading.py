@@ -12,6 +12,7 @@ from typing import Any
 
 from rlviz.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, StepRecord
+from small_models.adapters import BaseError
 from small_models.checks import short_repr
 from small_models.files import convert, display_path, nulls_to_nan, parse, read_file, read_json, read_lines
 from small_models.pairs import Pair
@@ -75,6 +76,8 @@ def with_advice() -> Iterator[None]:
     """Within it, or in a function that it decorates, a ValueError also says what to do about damage."""
     try:
         yield
+    except BaseError:  # nothing of the run is damaged
+        raise
     except ValueError as error:
         raise ValueError(f"{error}; {ADVICE}") from None
 

@@ -278,7 +278,8 @@ class RunFolder:
         """Return the policy in a folder of the run. beside: a LoRA policy whose base it shares, if it is the same."""
         if not (self.path / name).is_dir():  # else a hub might be asked for it
             raise ValueError(f"run folder {self.path} lacks {name}/, {what}")
-        if beside is not None and beside.base == adapters.base_in(self.path / name):
+        base = adapters.base_in(self.path / name)
+        if beside is not None and base is not None and beside.base is not None and base.digest == beside.base.digest:
             policy = beside.as_reference()
             adapters.load_adapter_weights(policy.weights, self.path / name)
         else:

@@ -40,7 +40,7 @@ from small_models.memory import check_fits, check_logits_fit
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import SMALL, Policy, choose_device, count_weights, load_policy, recompute_activations
 from small_models.scorers import RewardModel
-from small_models.tasks import Task, with_reward
+from small_models.tasks import FileTask, Task, with_reward
 from small_models.tasks.base import Reward
 from small_models.tasks.file_task import Chat
 from small_models.tokenizer import ShippedTokenizer
@@ -143,6 +143,11 @@ def task_and_policy(
         return shipped, policy_to_train(policy or start_of(shipped), device, lora)
     if policy is None:
         raise ValueError(f"policy is missing: a task from a file, such as {task}, has no warm start; name a model")
+    # What is no task is refused before a large model is read, which may take a minute.
+    if rule is None:
+        find_task(task)
+    else:
+        FileTask(task, rule, write=str).load_rule()
     loaded = policy_to_train(policy, device, lora)
     return find_task(task, rule=rule, chat=chat, policy=loaded), loaded
 

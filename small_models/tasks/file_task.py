@@ -204,6 +204,11 @@ class FileTask(Task):
             )
         return function
 
+    def load_rule(self) -> None:
+        """Import the rule's function, where it is code. Raises RewardError where it cannot be."""
+        if is_code(self.rule):
+            _ = self._function
+
     def check_rule(self) -> None:
         """Score an answer of the file, so that what a rule refuses is refused at once."""
         prompt = next(iter(self._answers))
