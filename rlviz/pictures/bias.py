@@ -8,6 +8,7 @@ enumerated, as counts, each with its probability, and the algorithm's own pieces
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import combinations_with_replacement
 from math import lgamma
 
@@ -19,11 +20,11 @@ from rlviz.page.picture import Axis, Bars, Choice, Line, Panel, Picture, Points,
 from rlviz.page.tracing import Curve, iterated
 from rlviz.pictures.aggregation import with_gaps
 from rlviz.pictures.spec import explorer
-from rlviz.pieces.advantages import GroupAdvantage, reward_alone
+from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage, reward_alone
 from rlviz.pieces.aggregation import sequence_mean, token_mean, weighted_sum
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.surrogate import pessimistic
-from rlviz.types import Batch, Responses
+from rlviz.types import Batch, Mask, Responses, Tokens
 
 RIGHT = (1.0, 0.0, 0.0)  # of the right, the short wrong and the long wrong response
 LONGEST = 8  # tokens of a response
@@ -33,6 +34,15 @@ GROUP_SIZES = (2, 4, 8)
 def batch_mean_baseline(rewards: Responses) -> Responses:
     """Return the rewards less the mean of the batch's rewards, those of other prompts among them."""
     return rewards - rewards.mean()
+
+
+def turn_mean_baseline(rewards: Tokens, step_ends: Mask) -> Tokens:
+    """Return the rewards of the turns to come, each less the mean of that turn's over the responses that reached it.
+
+    A response that stops early has fewer means taken off, so the baseline depends on the action "stop" (verl issue #7244).
+    """
+    means = (rewards * step_ends).sum(1, keepdim=True) / step_ends.sum(1, keepdim=True).clamp(min=1)
+    return ((rewards - means) * step_ends).flip(-1).cumsum(-1).flip(-1)
 
 
 SUM = replace(RLOO, kl=None, from_grpo={})  # log-probabilities are summed over a response, and no ratio is clipped
@@ -45,6 +55,8 @@ RULES: dict[str, GroupPolicyGradient] = {
     "group mean / std": replace(SUM, advantage=GroupAdvantage()),
     "mean of each response": replace(MEAN, aggregate=sequence_mean),
     "mean of all tokens": replace(MEAN, aggregate=token_mean),
+    "mean of each turn": replace(SUM, advantage=turn_mean_baseline),
+    "mean of all turns / std": replace(SUM, advantage=ProcessAdvantage()),
     "leave-one-out, clipped": replace(SUM, bounds=FixedBounds(), surrogate=pessimistic),
     "Dr.GRPO": DR_GRPO,
     "GRPO": GRPO.without_kl(),
@@ -64,6 +76,17 @@ def true_gradient(logits: Tensor, rewards: Tensor) -> Tensor:
     z = logits.detach().requires_grad_()
     J = (z.softmax(-1) * rewards).sum(-1).mean(-1)
     return torch.autograd.grad(J.sum(), z)[0]
+
+
+def response_advantages(rule: GroupPolicyGradient, rewards: Tensor, mask: Tensor) -> Tensor:
+    """Return a rule's advantages of a batch [P, G, T] from rewards [P, G]; where it asks for steps, each token is a turn.
+
+    A turn pays nothing but the last one, which pays the response's reward.
+    """
+    if not rule.asks_for("advantage", "step_ends"):
+        return rule.advantages(rewards, mask)[0]
+    is_last = mask & ~torch.nn.functional.pad(mask[..., 1:], (0, 1))
+    return rule.advantages(rewards.unsqueeze(-1) * is_last, mask, step_ends=mask)[0]
 
 
 def estimate_gradients(
@@ -89,7 +112,7 @@ def estimate_gradients(
         return (torch.log_softmax(logits, -1).gather(-1, responses).unsqueeze(-1) * is_first).flatten(0, 1)
 
     # A batch is one of its own for whatever looks at more than one group: hence vmap over the N.
-    advantages = torch.vmap(lambda rewards, mask: rule.advantages(rewards, mask)[0])(rewards[responses], mask)
+    advantages = torch.vmap(partial(response_advantages, rule))(rewards[responses], mask)
     weights = torch.vmap(rule.aggregate)(mask).flatten(0, 1)
     batch = Batch(token_logp(logits), advantages.flatten(0, 1), mask.flatten(0, 1))
 
@@ -137,7 +160,7 @@ def looks_across_groups(rule: GroupPolicyGradient) -> bool:
     mask[0, 1, :, 1:] = False
     rewards = torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]]], dtype=torch.double)
     first, second = (
-        rule.advantages(reward, part)[0][0] * rule.aggregate(part)[0]
+        response_advantages(rule, reward, part)[0] * rule.aggregate(part)[0]
         for reward, part in zip(rewards, mask, strict=True)
     )
     return not torch.equal(first, second)
@@ -192,6 +215,7 @@ def bias_curve(rule: str, group_size: int) -> Curve:
             "straight": (degrees < 0.05).double(),
             "length": size / goal,
             "tilt": hard_times / easy_times,
+            "again": (updates > 1).double(),
             "variance": (variance.sum() / size.square()) / (plain[2].sum() / plain[1].square().sum()),
         }
 
@@ -207,21 +231,21 @@ BIAS = Picture(
     "angle between the two; the expected push on either prompt against its probability of a right answer.",
     panels=(
         Panel(
-            "Push on each logit: the truth, and the rule on average (made as long) ± one standard deviation",
+            "Push on each logit: the truth, and the estimate on average, made as long",
             Axis("", 0.4, 2 * len(RIGHT) + 0.6, names="logits"),
             Axis("∂J/∂logit", "minus", "reach"),
             (
                 Rule(0.0, axis="y", dash="", width=1),
                 Bars("true_at", "true", 0.32, colour="grey", label="true gradient"),
                 Bars("expected_at", "expected", 0.32, label="expected estimate"),
-                Line("whisker_at", "whisker", colour="ink", width=1.5, label="± one sd of an estimate"),
+                Line("whisker_at", "whisker", colour="ink", width=1.5, label="± one standard deviation of an estimate"),
             ),
             tall=0.8,
             wide=2,
         ),
         Panel(
             "Direction: {degrees:.1f}° from the truth",
-            Axis("along the true gradient", -1.1, 1.6, ticks=(-1, 0, 1)),
+            Axis("along the true gradient", -1.1, 1.5, ticks=(-1, 0, 1)),
             Axis("across", -0.15, 1.15, ticks=(0, 1)),
             (
                 Line("ahead", "nothing", "6 4", colour="grey", label="truth", direct=True),
@@ -232,7 +256,7 @@ BIAS = Picture(
         Panel(
             "How much of each prompt's push arrives?",
             Axis("a response is right with probability", 0, 1),
-            Axis("expected push, 1 = the true one", "least_times", "most_times"),
+            Axis("push, 1 = the true one", "least_times", "most_times"),
             (
                 Rule(1.0, axis="y", dash="", width=1),
                 Rule("easy", dash="6 2 1 2", width=1.5, colour="ink", drag="easy"),
@@ -250,8 +274,8 @@ BIAS = Picture(
         "hard": Slider(0.05, 0.95, 0.05, 0.1, "hard prompt, right"),
         "short": Slider(1, LONGEST, 1, 2, "tokens of right and short wrong answers"),
         "long": Slider(1, LONGEST, 1, 8, "tokens of long wrong answers"),
-        "updates": Slider(1, 4, 1, 1, "updates on the same group"),
-        "lr": Slider(value=2.0, stops=(0.5, 1.0, 2.0, 4.0, 8.0), label="learning rate", rare=True),
+        "updates": Slider(1, 3, 1, 1, "updates on the same group"),
+        "lr": Slider(value=2.0, stops=(0.5, 1.0, 2.0, 4.0, 8.0), label="learning rate", when="again"),
         "shift": Slider(value=0.0, stops=(0.0, 0.5, 1.0, 2.0, 5.0), label="added to every reward", rare=True),
     },
     data={
@@ -282,6 +306,7 @@ explore_bias = explorer(
         "the mean of the batch": {"rule": "batch mean", "shift": 1.0},
         "divided by the std": {"rule": "group mean / std"},
         "a mean over all tokens": {"rule": "mean of all tokens"},
+        "turns that the policy ends": {"rule": "mean of each turn", "shift": 1.0},
         "a second update, clipped": {"rule": "leave-one-out, clipped", "updates": 2},
         "a second update, no clip": {"rule": "leave-one-out", "updates": 2},
         "GSPO, a second update": {"rule": "GSPO", "updates": 2},
