@@ -1,4 +1,4 @@
-"""explore_bias: enumerated bias and variance against sampled batches and formulas of their own, and the identities of baselines."""
+"""explore_bias: bias and variance by enumeration, against sampled batches, formulas by hand, and the identities of baselines."""
 
 import functools
 import math
@@ -157,23 +157,30 @@ def test_a_ratio_corrects_a_fixed_policy_and_not_one_chosen_on_the_same_samples(
     assert np.abs(expected / truth - 1).max() > 0.1
 
 
-def test_the_sentence_says_the_angle_or_the_length():
+def test_the_sentence_says_the_length_or_the_angle():
     explorer = explore_bias(rule="group mean", group_size=4, shift=1.0)
     names = explorer.names().one
     assert "right in direction, and 0.75 times as long" in explorer.conclusion
     assert names("easy_times") == pytest.approx(0.75) and names("degrees") == pytest.approx(0, abs=1e-6)
-    # by hand: an unbiased estimate of n = 8 draws per prompt has the covariance of one draw's, over n, and half of each prompt
+
+    # By hand: over G draws the mean w (R − b) ∇log π, with b the group's mean, is (G − 1)/G E[w (R − E R) ∇log π]; w = 1/|o|.
+    p, size, weight = np.array([0.5, 0.1]), 8, np.array([1 / 2, 1 / 2, 1 / 8])
+    pi, R = policy(p), np.array([1.0, 0.0, 0.0])
+    scores = np.eye(3) - pi[:, None]  # ∇log π of each response, [P, 3, 3]
+    truth, turned = (((pi * w * (R - p[:, None]))[..., None] * scores).sum(1) for w in (1.0, weight))
+    degrees = math.degrees(math.acos((truth * turned).sum() / math.sqrt((truth**2).sum() * (turned**2).sum())))
+    easy, hard = (turned * truth).sum(-1) / (truth**2).sum(-1) * (size - 1) / size
+    explorer = explore_bias(rule="mean of each response")
+    assert f"points {degrees:.1f}° away, with {hard / easy:.2f} times" in explorer.conclusion and degrees > 5
+    assert explorer.names().one("easy_times") == pytest.approx(easy)
+
+
+def test_the_variance_is_that_of_a_mean_of_independent_draws():
     p, R = np.array([0.5, 0.1]), np.array([2.0, 1.0, 1.0])
     pi = policy(p)
-    scores = np.eye(3) - pi[:, None]  # ∇log π of each response
-    square = (pi[..., None] * (R[:, None] * scores) ** 2).sum(1)
-    mean = (pi[..., None] * R[:, None] * scores).sum(1)
-    plain = moments("no baseline", p, 8, R)
-    np.testing.assert_allclose(plain[2], (square - mean**2) / 8 / 4, rtol=1e-12)
-    explorer = explore_bias(rule="leave-one-out", shift=1.0)
-    relative = moments("leave-one-out", p, 8, R)[2].sum() / plain[2].sum()
-    assert f"{relative:.2f} times the variance" in explorer.conclusion and relative < 0.2
-    # with rewards of 1/|o| weights the hard prompt's push is not the easy one's
-    names = explore_bias(rule="GRPO").names().one
-    assert names("tilt") == pytest.approx(names("hard_times") / names("easy_times"))
-    assert "points 16.6° away" in explore_bias(rule="GRPO").conclusion
+    terms = R[:, None] * (np.eye(3) - pi[:, None])
+    mean = (pi[..., None] * terms).sum(1)
+    plain = ((pi[..., None] * terms**2).sum(1) - mean**2) / 8 / 4  # over 8 draws, and each prompt counts half
+    np.testing.assert_allclose(moments("no baseline", p, 8, R)[2], plain, rtol=1e-12)
+    relative = moments("leave-one-out", p, 8, R)[2].sum() / plain.sum()
+    assert f"{relative:.2f} times the variance" in explore_bias(rule="leave-one-out", shift=1.0).conclusion
