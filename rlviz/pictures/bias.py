@@ -187,7 +187,9 @@ def bias_curve(rule: str, group_size: int) -> Curve:
             RULES["no baseline"], group_size, right, joint=False, updates=torch.ones_like(updates), **setting
         )
 
-        goal, size = (vector.square().sum().sqrt() for vector in (truth, expected))
+        goal, length = (vector.square().sum().sqrt() for vector in (truth, expected))
+        arrives = length > 1e-9 * goal  # where a clip cuts every response of every batch, nothing does
+        size = torch.where(arrives, length, goal)
         along = (expected * truth).sum() / goal
         away = (expected - truth * along / goal).square().sum().sqrt()
         degrees = torch.rad2deg(torch.atan2(away, along))
@@ -212,9 +214,8 @@ def bias_curve(rule: str, group_size: int) -> Curve:
             "most_times": 1.15 * torch.stack([easy_times, hard_times, zero + 1]).amax(),
             "least_times": 1.15 * torch.stack([easy_times, hard_times, zero]).amin(),
             "degrees": degrees,
-            "straight": (degrees < 0.05).double(),
-            "length": size / goal,
-            "tilt": hard_times / easy_times,
+            "arrives": arrives.double(),
+            "length": length / goal,
             "again": (updates > 1).double(),
             "variance": (variance.sum() / size.square()) / (plain[2].sum() / plain[1].square().sum()),
         }
@@ -285,14 +286,11 @@ BIAS = Picture(
     },
     conclusion=(
         Say(
-            "Update {updates:d}, {rule}: right in direction, and {length:.2f} times as long as the true gradient. Made equally "
-            "long, an estimate has {variance:.2f} times the variance of one without a baseline.",
-            "straight",
+            "Update {updates:d}, {rule}: on average {degrees:.1f}° off the true gradient and {length:.2f} times as long. Made "
+            "equally long, one estimate has {variance:.2f} times the variance of no baseline.",
+            "arrives",
         ),
-        Say(
-            "Update {updates:d}, {rule}: points {degrees:.1f}° away, with {tilt:.2f} times as much of the hard prompt's push as "
-            "of the easy one's. Its variance is {variance:.2f} times that without a baseline."
-        ),
+        Say("Update {updates:d}, {rule}: no gradient is left, for every response of every batch is beyond its limits."),
     ),
 )
 
