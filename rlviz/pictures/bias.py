@@ -226,8 +226,8 @@ def bias_curve(rule: str, group_size: int) -> Curve:
 BIAS = Picture(
     title="Is the estimate right on average, and how far does one spread?",
     look="Choose a rule, then drag how often the hard prompt is answered right.",
-    notice="Subtracting a mean only shortens the gradient. Dividing by a group's std or by a response's length turns it, and so "
-    "does a second update on the same responses.",
+    notice="Subtracting a mean only shortens the gradient; dividing by a group's std or a response's length turns it. Where most "
+    "responses are right, rewards of 0 and 1 spread less without a baseline: drag both prompts to the right.",
     alt="Bars of the true gradient and of the expected estimate on six logits, with the standard deviation of one estimate; the "
     "angle between the two; the expected push on either prompt against its probability of a right answer.",
     panels=(
@@ -241,7 +241,7 @@ BIAS = Picture(
                 Bars("expected_at", "expected", 0.32, label="expected estimate"),
                 Line("whisker_at", "whisker", colour="ink", width=1.5, label="± one standard deviation of an estimate"),
             ),
-            tall=0.8,
+            tall=0.6,
             wide=2,
         ),
         Panel(
@@ -273,9 +273,9 @@ BIAS = Picture(
         "group_size": Choice({str(G): G for G in GROUP_SIZES}, "8", "group size G", picks=True),
         "easy": Slider(0.05, 0.95, 0.05, 0.5, "easy prompt, right"),
         "hard": Slider(0.05, 0.95, 0.05, 0.1, "hard prompt, right"),
-        "short": Slider(1, LONGEST, 1, 2, "tokens of right and short wrong answers"),
-        "long": Slider(1, LONGEST, 1, 8, "tokens of long wrong answers"),
-        "updates": Slider(1, 3, 1, 1, "updates on the same group"),
+        "short": Slider(1, LONGEST, 1, 2, "tokens, right or short"),
+        "long": Slider(1, LONGEST, 1, 8, "tokens, long wrong"),
+        "updates": Slider(1, 2, 1, 1, "updates on the same group"),
         "lr": Slider(value=2.0, stops=(0.5, 1.0, 2.0, 4.0, 8.0), label="learning rate", when="again"),
         "shift": Slider(value=0.0, stops=(0.0, 0.5, 1.0, 2.0, 5.0), label="added to every reward", rare=True),
     },
@@ -299,14 +299,12 @@ explore_bias = explorer(
     BIAS,
     bias_curve,
     named={
-        "GRPO, wrong answers of 2 and 8 tokens": {},
-        "leave-one-out, rewards of 1 and 2": {"rule": "leave-one-out", "shift": 1.0},
-        "the mean of the batch": {"rule": "batch mean", "shift": 1.0},
-        "divided by the std": {"rule": "group mean / std"},
-        "a mean over all tokens": {"rule": "mean of all tokens"},
-        "turns that the policy ends": {"rule": "mean of each turn", "shift": 1.0},
-        "a second update, clipped": {"rule": "leave-one-out, clipped", "updates": 2},
-        "a second update, no clip": {"rule": "leave-one-out", "updates": 2},
-        "GSPO, a second update": {"rule": "GSPO", "updates": 2},
+        "GRPO": {},
+        "leave-one-out, rewards 1 and 2": {"rule": "leave-one-out", "shift": 1.0},
+        "batch mean": {"rule": "batch mean", "shift": 1.0},
+        "group mean / std": {"rule": "group mean / std"},
+        "the policy ends its turns": {"rule": "mean of each turn", "shift": 1.0},
+        "clipped, update 2": {"rule": "leave-one-out, clipped", "updates": 2},
+        "GSPO, update 2": {"rule": "GSPO", "updates": 2},
     },
 )
