@@ -300,7 +300,7 @@ explore_bias = explorer(
     bias_curve,
     named={
         "GRPO": {},
-        "leave-one-out, rewards 1 and 2": {"rule": "leave-one-out", "shift": 1.0},
+        "rewards of 1 and 2": {"rule": "leave-one-out", "shift": 1.0},
         "batch mean": {"rule": "batch mean", "shift": 1.0},
         "group mean / std": {"rule": "group mean / std"},
         "the policy ends its turns": {"rule": "mean of each turn", "shift": 1.0},
