@@ -252,6 +252,7 @@ BIAS = Picture(
                 Line("ahead", "nothing", "6 4", colour="grey", label="truth", direct=True),
                 Line("arrow_x", "arrow_y", width=4, label="estimate", direct=True),
             ),
+            when="arrives",
             tall=0.8,
         ),
         Panel(
