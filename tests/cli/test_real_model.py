@@ -91,6 +91,25 @@ def test_what_is_no_model_or_no_rank_is_refused_in_a_sentence(rlviz, tmp_path, m
     assert result.exit_code == 2 and words in result.output and "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("line", "rule", "words"),
+    [
+        ('{"question": "1 + 1", "answer": 2}', "exact", "line 1 lacks prompt"),
+        ('{"prompt": "1 + 1", "answer": 2}', "rule.py:other", "has no function other; it has right"),
+        ('{"prompt": "1 + 1", "answer": 2}', None, "rule is missing"),
+    ],
+)
+def test_what_is_no_task_is_refused_before_a_model_is_read(rlviz, tmp_path, monkeypatch, line, rule, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlviz.training.start.load_policy", None)
+    (tmp_path / "rule.py").write_text("def right(prompt, response, answer):\n    return True\n")
+    (tmp_path / "sums.jsonl").write_text(f'{line}\n{{"prompt": "1 + 2", "answer": 3}}\n')
+    result = rlviz(
+        "train", "--policy", "some/model", "--task", "sums.jsonl", *(("--rule", rule) if rule else ()), *SIZE
+    )
+    assert result.exit_code == 2 and words in " ".join(result.output.split()), result.output
+
+
 @pytest.mark.parametrize(("what", "options"), [("grpo", ("--out", "x")), ("run", ())])
 def test_a_plain_model_is_written_of_a_run_into_a_folder(rlviz, tmp_path, what, options):
     (tmp_path / "run").mkdir()

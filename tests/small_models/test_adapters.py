@@ -209,6 +209,19 @@ def test_a_base_that_moved_or_changed_is_named(base, tmp_path):
         load_policy(tmp_path / "adapter", device="cpu")
 
 
+def test_a_run_whose_base_moved_is_no_damage_and_goes_on_where_its_checkpoint_says_so(base, tmp_path):
+    run = lora_run(base, tmp_path / "run")
+    next(run)
+    run.close()
+    moved = base.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"write where it is now into .*checkpoint/base.json") as refused:
+        resume(tmp_path / "run", device="cpu")
+    assert "damaged" not in str(refused.value)
+    file = tmp_path / "run/checkpoint/base.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "name": str(moved)}))
+    assert [record.step for record in resume(tmp_path / "run", device="cpu")] == [2, 3, 4]
+
+
 def test_a_base_that_only_this_process_has_is_saved_too(base, tmp_path):
     policy = load_policy(base, device="cpu")
     with torch.no_grad():
