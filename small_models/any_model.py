@@ -97,7 +97,7 @@ class AnyModel:
         is_fixed = _row_by_row.get()
         rows, needed, owner, same = needed_rows(tokens, wanted, owner, after=after, all_rows=is_fixed)
         size = 1 if is_fixed or abilities(self.model).obstacle else self._responses_a_row(prompt_mask, needed)
-        packed = pack(prompts, prompt_mask, rows, needed, owner, size)
+        packed = pack(prompts, prompt_mask, rows, needed, owner, size, self.model.dtype)
         places = packed.inputs["input_ids"].shape[1] - prompts.shape[1] + 1
         with ready_for_gradients(self.model):
             values = read(places, **packed.inputs, use_cache=False)
@@ -182,11 +182,20 @@ class Packed:
         return torch.cat([start.unsqueeze(1), (start + inside.masked_fill(~self.needed.T, 0)).T], 1)
 
 
-def pack(prompts: Tensor, prompt_mask: Tensor, rows: Tensor, needed: Tensor, owner: Tensor, size: int) -> Packed:
+def pack(
+    prompts: Tensor,
+    prompt_mask: Tensor,
+    rows: Tensor,
+    needed: Tensor,
+    owner: Tensor,
+    size: int,
+    dtype: torch.dtype,
+) -> Packed:
     """Put each prompt [S] and up to `size` of its responses, one after the other, into one row.
 
     rows, needed: [N, T], the responses and which of their tokens are read; owner: their prompts, [N]. Where a row has several,
-    the mask [K, 1, L, L] lets a token see its prompt and its own response up to itself.
+    the mask [K, 1, L, L] lets a token see its prompt and its own response up to itself: it is added to the scores, in the
+    model's dtype, since "eager" attention adds a mask and "sdpa" takes one of either kind.
     """
     s, device = prompts.shape[1], prompts.device
     if size == 1:
@@ -222,7 +231,7 @@ def pack(prompts: Tensor, prompt_mask: Tensor, rows: Tensor, needed: Tensor, own
     inputs = {
         "input_ids": fill(prompts, rows, 0),
         "position_ids": fill(prompt_positions.clamp(min=0), after_prompt, 0),
-        "attention_mask": sees.unsqueeze(1),
+        "attention_mask": torch.zeros((), dtype=dtype, device=device).where(sees, torch.finfo(dtype).min).unsqueeze(1),
     }
     return Packed(inputs, row_of, first_of, needed, s)
 
@@ -257,7 +266,7 @@ def _look(model: PreTrainedModel) -> Abilities:
     needed, owner = torch.ones_like(rows, dtype=torch.bool), torch.tensor([0, 0, 1, 1], device=device)
 
     def states(size: int) -> Tensor:
-        packed = pack(prompts, prompt_mask, rows, needed, owner, size)
+        packed = pack(prompts, prompt_mask, rows, needed, owner, size, model.dtype)
         values = reader.trunk(**packed.inputs, use_cache=False).last_hidden_state[:, 3:]
         return values.flatten(0, 1)[packed.index(values.shape[1])]
 

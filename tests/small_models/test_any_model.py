@@ -1,5 +1,7 @@
 """A prompt is read once for its group where a model allows it, and the head meets a part of a large vocabulary at a time."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -44,6 +46,19 @@ def test_a_prompt_is_read_once_for_its_group(name):
     assert tokens_read(policy, *inputs) == 2 * (width + 6 * 3)  # nothing comes after a last token, so it is not read
     with row_by_row():
         assert tokens_read(policy, *inputs) == 2 * 6 * (width + 3)
+
+
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - WINDOWS))
+def test_so_it_is_by_the_attention_that_adds_a_mask(name):
+    torch.manual_seed(0)
+    config = copy.deepcopy(ARCHITECTURES[name])
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    policy = Policy(model, byte_tokenizer(), name)
+    assert abilities(model).obstacle == ""
+    inputs = encoded(policy)
+    logits = response_logits(policy, *inputs)
+    with row_by_row():
+        torch.testing.assert_close(logits, response_logits(policy, *inputs), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(WINDOWS))
