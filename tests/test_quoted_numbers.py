@@ -22,7 +22,9 @@ PLANS = sorted((COURSE / "teaching").glob("[0-9]*.md"))
 
 
 def cells(lesson):
-    return nbformat.read(next(COURSE.glob(f"[0-9]*_{lesson}.ipynb")), as_version=4).cells
+    """Return the cells of a lesson, and of its appendix where it has one."""
+    files = [file for folder in ("", "more") for file in (COURSE / folder).glob(f"[0-9]*_{lesson}.ipynb")]
+    return [cell for file in files for cell in nbformat.read(file, as_version=4).cells]
 
 
 def prose(lesson):
