@@ -29,7 +29,7 @@ pictures: page names types pieces algorithms tabular training study
 runs: page names types settings pieces algorithms training study pictures small_models
 interop: runs settings types pieces algorithms training small_models
 lessons: tabular types pieces algorithms training pictures runs interop small_models
-site: algorithms page pictures runs study training
+site: algorithms page pictures runs study training lessons
 cli: page lessons imports interop names types settings parallel pieces algorithms training pictures runs study site small_models
 __main__: cli
 """

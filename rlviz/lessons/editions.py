@@ -121,7 +121,7 @@ def exercises_of(cell: Notebook) -> list[ast.Call]:
     """Return the calls check.NAME(…) in a cell; none where it is no Python."""
     if cell.cell_type != "code":
         return []
-    calls = [node for node in ast.walk(_tree(cell.source)) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(syntax_tree(cell.source)) if isinstance(node, ast.Call)]
     return [
         call
         for call in calls
@@ -136,7 +136,8 @@ def key_of(call: ast.Call) -> str:
     return f"{ast.unparse(call.func)}({ast.unparse(call.args[0]) if call.args else ''})"
 
 
-def _tree(source: str) -> ast.Module:
+def syntax_tree(source: str) -> ast.Module:
+    """Return a cell's code without its magics, parsed; an empty module where it is no Python."""
     lines = [line for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
     try:
         return ast.parse("\n".join(lines))
@@ -146,7 +147,7 @@ def _tree(source: str) -> ast.Module:
 
 def _names(cell: Notebook) -> set[str]:
     """Return the functions that a cell defines, and the puzzles that it answers."""
-    functions = {node.name for node in _tree(cell.source).body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in syntax_tree(cell.source).body if isinstance(node, ast.FunctionDef)}
     return functions | {key_of(call) for call in exercises_of(cell)}
 
 

@@ -1,4 +1,4 @@
-"""The cells of a notebook as a page shows them: live pictures, runs that train in the page, no words about running cells."""
+"""The cells of a notebook as a page shows them: live pictures, runs that train, questions, no words about running cells."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from typing import Any
 import nbformat
 
 from rlviz.algorithms import GRPO
+from rlviz.lessons.predictions import UNPREDICTED
 from rlviz.markup import Markup, element
 from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDED, packed
+from rlviz.site import questions
 from rlviz.site.html import File, data
 
-UNPREDICTED = "you made no prediction; the run says"  # what a saved lesson prints before a result
 WORDS = {  # of a lesson → what its page says in their place
     "Run the next two cells (**Shift + Enter** runs a cell and goes on to the next; **Ctrl + Enter** runs it and stays at its "
     "result, which is better where a picture follows), then press **Train**": "Press **Train**",
@@ -41,22 +42,43 @@ def show_in_page(notebook: Any, name: PurePosixPath) -> list[File]:
     """Change a notebook's cells into those that its page shows, and return the pictures that go with the page.
 
     A saved picture that answers keeps its numbers and leaves its script, which the site has once, and its PNG stands in its place
-    until the script runs. A training panel becomes the run in the page. Other PNGs become files. A lesson's imports go, and what
-    its exercises print before anybody has written a line.
+    until the script runs. A training panel becomes the run in the page. Other PNGs become files. A lesson's puzzles are
+    answered in the page, and its predictions made there. Its imports go, and what undone exercises print.
 
     name: the notebook's path in the course. Raises ValueError where a text still tells its reader to run a cell.
     """
     pictures: list[File] = []
     is_lesson, root = len(name.parts) == 1, "../" * len(name.parts)
     is_tagged = lambda cell, tag: is_lesson and tag in cell.metadata.get("tags", ())  # noqa: E731
-    notebook.cells = [cell for cell in notebook.cells if not is_tagged(cell, "imports")]
+    is_left_out = lambda cell: is_tagged(cell, "imports") or (is_lesson and questions.is_answer(cell))  # noqa: E731
+    notebook.cells = [cell for cell in notebook.cells if not is_left_out(cell)]
+    predictions: dict[str, tuple[str, ...]] = {}
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = page_text(cell.source, name)
         elif cell.cell_type == "code":
+            predictions |= questions.read_questions(cell.source) if is_lesson else {}
             # What an exercise prints before anybody has written a line is of no use to a reader.
-            cell.outputs = [] if is_tagged(cell, "exercise") else list(page_outputs(cell, name, root, pictures))
+            saved = [] if is_tagged(cell, "exercise") else list(page_outputs(cell, name, root, pictures, predictions))
+            cell.outputs = list(with_questions(cell.source, saved)) if is_lesson else saved
     return pictures
+
+
+def with_questions(source: str, outputs: list[Any]) -> Iterator[Any]:
+    """Yield a cell's outputs, but buttons in place of the choices that a puzzle prints, and a field for each prediction."""
+    puzzles = list(questions.find_puzzles(source))
+    for output in outputs:
+        if not any(questions.lists_choices(plain_text(output), *puzzle) for puzzle in puzzles):
+            yield output
+    for puzzle in puzzles:
+        yield _html(questions.puzzle_form(*puzzle))
+    if fields := questions.read_questions(source):
+        yield _html(questions.prediction_form(fields))
+
+
+def plain_text(output: Any) -> str:
+    """Return an output's text."""
+    return str(output.get("text") or output.get("data", {}).get("text/plain", ""))
 
 
 def page_text(text: str, name: PurePosixPath) -> str:
@@ -69,8 +91,10 @@ def page_text(text: str, name: PurePosixPath) -> str:
     return text
 
 
-def page_outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]) -> Iterator[Any]:
-    """Yield what a page shows below a cell; PNGs join `pictures`."""
+def page_outputs(
+    cell: Any, name: PurePosixPath, root: str, pictures: list[File], predictions: questions.Questions
+) -> Iterator[Any]:
+    """Yield what a page shows below a cell; PNGs join `pictures`. predictions: the questions asked before it."""
     if (panel := panel_arguments(cell.source)) is not None:
         yield _html(training_place(*panel, root))
         return
@@ -99,11 +123,9 @@ def page_outputs(cell: Any, name: PurePosixPath, root: str, pictures: list[File]
             output.metadata["image/png"] = {"width": width, "height": height, **metadata, **described}
             output.metadata["filenames"] = {"image/png": path}
             yield output
-        elif UNPREDICTED in text:
-            yield nbformat.v4.new_output("stream", text=text.replace(UNPREDICTED, "The run says"))
+        elif UNPREDICTED in plain_text(output):
+            yield _html(questions.result_text(plain_text(output), predictions))
         else:
-            if "text" in output:
-                output.text = output.text.replace(UNPREDICTED, "The run says")
             yield output
 
 

@@ -92,6 +92,20 @@ for (const place of document.querySelectorAll("[data-inspector]")) {
     frozenInspector(place, data);
   });
 }
+// A puzzle answers with the verdict of its check once all of it is chosen; a guess stands beside its result.
+for (const quiz of document.querySelectorAll("[data-quiz]")) {
+  quiz.addEventListener("change", () => {
+    const chosen = [...quiz.querySelectorAll(":checked")].map((one) => one.value).join("");
+    const verdict = quiz.querySelector(`template[data-choice="${chosen}"]`);
+    if (verdict) quiz.querySelector("[aria-live]").replaceChildren(verdict.content.cloneNode(true));
+  });
+}
+for (const field of document.querySelectorAll("[data-guesses] [name]")) {
+  field.addEventListener("input", () => {
+    const words = field.value.trim() ? `you said ${field.value.trim()}; the run says` : "The run says";
+    for (const place of document.querySelectorAll(`[data-guess="${field.name}"]`)) place.textContent = words;
+  });
+}
 for (const place of document.querySelectorAll("[data-search]")) {
   searchBox(place, () => loaded(`${place.dataset.search}search.js`, "search"));
 }
