@@ -74,7 +74,7 @@ class Predictions:
     def __call__(self, name: str) -> None:
         """Ask for a guess, unless one is saved already or nobody can answer here. An empty answer leaves it open."""
         question, *choices = self._question(name)
-        if self.predictions[name].guess is not None or not _is_answered():
+        if self.predictions[name].guess is not None or not is_answered():
             return
         words = f" ({', '.join(f'{place} {choice}' for place, choice in enumerate(choices, 1))})" if choices else ""
         hint = ""
@@ -126,7 +126,7 @@ class Predictions:
         return VBox(rows)
 
     def _ipython_display_(self) -> None:
-        if _is_answered():
+        if is_answered():
             from IPython.display import display
 
             display(self.form())
@@ -238,12 +238,22 @@ def _check_name(lesson: str) -> None:
         raise ValueError(f"lesson must be made of letters, digits, - and _, such as '03_grpo'; got {lesson!r}")
 
 
-def _is_answered() -> bool:
+def find_kernel() -> Any:
+    """Return the Jupyter kernel that this code runs in, or None."""
+    return getattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel", None)
+
+
+def is_answered() -> bool:
     """Return True if a question reaches a person: a kernel says so itself; RLVIZ_ASK=0 asks nobody."""
     if os.environ.get("RLVIZ_ASK") == "0":
         return False
-    kernel = getattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel", None)
+    kernel = find_kernel()
     return sys.stdin.isatty() if kernel is None else bool(getattr(kernel, "_allow_stdin", False))
+
+
+def is_clickable() -> bool:
+    """Return True if a person can click on what a cell shows."""
+    return find_kernel() is not None and is_answered()
 
 
 def _parse_number(answer: str, question: str) -> tuple[float | None, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlviz.markup import element
+from rlviz.markup import Markup, element
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,11 @@ class Verdict:
         return f"{'Right' if self.passed else 'Not yet'}: {self.says}"
 
     def _repr_html_(self) -> str:
+        return self.markup
+
+    @property
+    def markup(self) -> Markup:
+        """The verdict as HTML, which a screen reader says."""
         colour = "#00664a" if self.passed else "#9c3f00"
         word = "Right" if self.passed else "Not yet"
         style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"

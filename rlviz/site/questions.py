@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import groupby
 from string import ascii_lowercase
 from typing import Any
 
 from rlviz.lessons.editions import exercises_of, syntax_tree
 from rlviz.lessons.predictions import UNPREDICTED
-from rlviz.lessons.puzzles import Puzzle, find_puzzle, judge_bug, judge_unlabelled, lettered
+from rlviz.lessons.puzzles import BUG_QUESTION, RUN_QUESTION, Puzzle, find_puzzle, judge_bug, judge_unlabelled, lettered
 from rlviz.lessons.verdict import Verdict
 from rlviz.markup import Markup, element, joined
 
@@ -47,7 +46,7 @@ def puzzle_form(check: str, lesson: str) -> Markup:
     letters = dict(zip(ascii_lowercase, puzzle.choices, strict=False))
     choices = list(letters.items())
     if check == "unlabelled":
-        groups = [_radios(f"{lesson}-run", "Which setting made this run?", choices)]
+        groups = [_radios(f"{lesson}-run", RUN_QUESTION, choices)]
         verdicts = {letter: judge_unlabelled(lesson, letter) for letter in letters}
         hint = "Choose one: the answer stands here."
     else:
@@ -55,11 +54,11 @@ def puzzle_form(check: str, lesson: str) -> Markup:
         lines = [(BLAMED if n in puzzle.lines else INNOCENT, element("code", f"{n:2}  {line}")) for n, line in numbered]
         groups = [
             _radios(f"{lesson}-line", "Which line is to blame?", lines),
-            _radios(f"{lesson}-does", "What does it do?", choices),
+            _radios(f"{lesson}-does", BUG_QUESTION, choices),
         ]
         verdicts = _bug_verdicts(lesson, puzzle, [number for number, _ in numbered], letters)
         hint = "Choose a line and what it does: the answer stands here."
-    answers = [element("template", Markup(one._repr_html_()), data_choice=key) for key, one in verdicts.items()]
+    answers = [element("template", one.markup, data_choice=key) for key, one in verdicts.items()]
     return element("div", *groups, element("div", hint, aria_live="polite"), *answers, class_="quiz", data_quiz=check)
 
 
@@ -111,12 +110,13 @@ def _text_field(name: str) -> Markup:
 def result_text(text: str, questions: Questions) -> Markup:
     """Return what a saved lesson printed, with a place for the guess before each result of a question."""
     parts: list[Markup] = []
-    for has_result, lines in groupby(text.splitlines(), lambda line: UNPREDICTED in line):
-        parts += map(partial(_result_line, questions), lines) if has_result else [element("pre", "\n".join(lines))]
+    for has_result, group in groupby(text.splitlines(), lambda line: UNPREDICTED in line):
+        lines = list(group)
+        parts += [_result_line(line, questions) for line in lines] if has_result else [element("pre", "\n".join(lines))]
     return joined(*parts)
 
 
-def _result_line(questions: Questions, line: str) -> Markup:
+def _result_line(line: str, questions: Questions) -> Markup:
     asks, _, result = line.partition(UNPREDICTED)
     name = next((name for name, (question, *_) in questions.items() if asks == f"{question} "), "")
     return element("p", asks, element("span", "The run says", data_guess=name), result)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
+from rlviz.lessons import check
+from rlviz.lessons.predictions import UNPREDICTED
 from rlviz.markup import Markup
-from rlviz.site import html, lessons, pages
+from rlviz.site import html, lessons, pages, questions
 from rlviz.site.build import STYLE, script
 from rlviz.site.search import search_index
 from rlviz.site.teaching import BETWEEN, EXPLORER, teaching_pages
@@ -35,7 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(pages, "EXPLORERS", ("clip",))
         files = [*pages.front(), *pages.runs(), *pages.explorers(), search_index(COURSE)]
     live = '<p id="live"></p><script type="module">document.getElementById("live").textContent = "it runs"</script>'
-    return written(root, [*files, html.page("lesson.html", "A lesson", html.Markup(live))])
+    asks, result = {"share": ("How many?",)}, f"How many? {UNPREDICTED} 0.5."
+    quiz = [questions.puzzle_form("bug", "the_ratio"), questions.puzzle_form("unlabelled", "grpo")]
+    quiz += [questions.prediction_form(asks), questions.result_text(result, asks)]
+    return written(
+        root,
+        [*files, html.page("lesson.html", "A lesson", html.Markup(live)), html.page("quiz.html", "Questions", *quiz)],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +76,34 @@ def visit(open_page: Callable[[str], Notebook], folder: Path) -> Iterator[Callab
         assert not tab.errors
         assert not [url for url in tab.outside if not url.startswith("file:")]
         tab.page.close()
+
+
+def test_questions_are_answered_by_keyboard_and_a_guess_stands_beside_its_result(visit: Callable[..., Page]) -> None:
+    page = visit("quiz.html")
+    bug, run = page.locator("[data-quiz]").all()
+    line, does = bug.get_by_role("group").all()
+    answer = bug.locator("[aria-live]")
+    line.get_by_role("radio").first.focus()
+    for key in ("Space", "ArrowDown", "ArrowDown"):  # to line 3
+        page.keyboard.press(key)
+    assert line.get_by_role("radio").nth(2).is_checked()
+    assert answer.inner_text() == "Choose a line and what it does: the answer stands here."
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    for place in range(does.get_by_role("radio").count()):
+        letter = "abcd"[place]
+        assert answer.inner_text() == str(check.bug("the_ratio", line=3, does=letter))
+        page.keyboard.press("ArrowDown")
+    line.get_by_role("radio").first.check()  # and back at the first choice
+    assert answer.inner_text() == str(check.bug("the_ratio", line=1, does="a"))
+    run.get_by_label("64 groups of 2, 4 updates a rollout", exact=True).check()
+    assert run.locator("[aria-live]").inner_text() == str(check.unlabelled("grpo", "d"))
+    field, result = page.get_by_label("How many?"), page.get_by_text("How many?").last
+    assert result.inner_text() == "How many? The run says 0.5."
+    field.fill("<b>.7</b>")
+    assert result.inner_text() == "How many? you said <b>.7</b>; the run says 0.5."
+    field.fill("")
+    assert result.inner_text() == "How many? The run says 0.5."
 
 
 def step_of(page: Page) -> int:

@@ -46,7 +46,7 @@ def test_a_call_asks_until_there_is_an_answer_and_only_where_somebody_can_answer
     predict = Predictions("03_grpo", **QUESTIONS)
     predict("dead")
     assert not questions
-    monkeypatch.setattr("rlviz.lessons.predictions._is_answered", lambda: True)
+    monkeypatch.setattr("rlviz.lessons.predictions.is_answered", lambda: True)
     predict("dead")
     predict("dead")
     assert len(questions) == 2 and questions[1].startswith("a half is not a number")

@@ -8,7 +8,7 @@ import torch
 
 from rlviz.algorithms import DCPO, DPO, DPO_LINEAR
 from rlviz.lessons import check, show_bug, unlabelled
-from rlviz.lessons.puzzles import runs
+from rlviz.lessons.puzzles import bug_form, run_form, runs
 from rlviz.lessons.puzzles.bugs import BUGS
 from rlviz.lessons.puzzles.runs import RUNS
 from rlviz.pieces.values import entropy
@@ -162,3 +162,35 @@ def test_a_run_is_drawn_and_its_setting_is_not_told(lesson, monkeypatch, capsys)
     assert all(choice in question["text/plain"] for choice in RUNS[lesson].choices)
     assert RUNS[lesson].does not in " ".join(ax.get_title() for ax in figure.axes)
     assert ("62 % of the groups have equal rewards" in capsys.readouterr().out) is (lesson == "take_it_home")
+
+
+def test_buttons_give_the_verdict_of_the_check_and_the_call_that_grading_reads():
+    form = bug_form("the_ratio")
+    question, lines, _, choices, result = form.children
+    assert question.value == "Which line is to blame?" and [number for _, number in lines.options] == [1, 2, 3]
+    choices.value = "a"
+    assert result.value == ""  # a line is missing
+    lines.value = 3
+    for letter in "abcd":
+        choices.value = letter
+        assert result.value.startswith(check.bug("the_ratio", line=3, does=letter).markup)
+        assert f"check.bug(&quot;the_ratio&quot;, line=3, does=&quot;{letter}&quot;)" in result.value
+    _, settings, result = run_form("grpo").children
+    settings.value = "d"
+    assert "<b>Right:</b> about half of the responses teach" in result.value
+    settings.value = "a"
+    assert "<b>Not yet:</b> with groups of 8" in result.value and "check.unlabelled(&quot;grpo&quot;" in result.value
+
+
+def test_buttons_stand_where_somebody_can_click_and_text_elsewhere(monkeypatch):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    displayed = []
+    monkeypatch.setattr("IPython.display.display", lambda what, **_: displayed.append(type(what).__name__))
+    format_object = InteractiveShell.instance().display_formatter.format
+    for is_clickable, expected in ((False, []), (True, ["HTML", "VBox"])):
+        monkeypatch.setattr("rlviz.lessons.puzzles.is_clickable", lambda answer=is_clickable: answer)
+        data, _ = format_object(show_bug("grpo"))
+        assert displayed == expected and ("text/html" in data) is not is_clickable
+    unlabelled("grpo")
+    assert displayed[2:] == ["DescribedFigure", "VBox"]

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, formulas, numbers, show
 from rlviz.cli import app, lab
-from rlviz.lessons import predictions
+from rlviz.lessons import check, show_bug
 from rlviz.lessons.predictions import Prediction
 from rlviz.markup import Markup
 from rlviz.page.widget import STARTED, pack
@@ -231,7 +231,6 @@ def test_a_recorded_run_of_a_lesson_is_watched_in_its_page(tmp_path):
 
 
 def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_running(tmp_path):
-    assert cells.UNPREDICTED == predictions.UNPREDICTED  # the site imports no lessons
     result = Prediction("How many?", result=3).beside()
     lesson = from_notebook(
         "# 01 · Made up\n\nWrite it down before you run the cell.",
@@ -244,7 +243,50 @@ def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_run
     (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
     assert "before you read on" in text
     assert "torch" not in text and "Not yet" not in text and "check" in text and "<table>" not in text
-    assert text.count("How many? The run says 3.") == 2
+    assert re.sub("<[^>]*>", "", text).count("How many? The run says 3.") == 2
+
+
+def test_puzzles_are_answered_in_the_page_with_the_verdicts_of_their_checks(tmp_path):
+    lesson = from_notebook(
+        "# 01 · Made up",
+        ('unlabelled("grpo")', [], [saved(plain="Which?\na) 16 groups of 8, 1 update a rollout", html="<ul>")]),
+        ('check.unlabelled("grpo", "")  # a letter', ["exercise"], [saved(plain="Not yet: the answer is …")]),
+        ('show_bug("the_ratio")', [], [saved(plain=str(show_bug("the_ratio")), html="<pre>")]),
+        ('check.bug("the_ratio", line=0, does="")', ["exercise"], []),
+        ("def mine():\n    return None\n\n\ncheck.grader(mine)", ["exercise"], []),
+    )
+    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
+    (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
+    assert "a)" not in text and "check.unlabelled" not in text and "check.bug" not in text and "grader" in text
+    run, bug = text.split("data-quiz=")[1:]
+    read = lambda part: dict(re.findall(r'<template data-choice="(\w+)">(.*?)</template>', part))  # noqa: E731
+    assert read(run) == {letter: check.unlabelled("grpo", letter).markup for letter in "abcde"}
+    values = re.findall(r'name="the_ratio-line" value="(\w)"', bug)
+    assert len(values) == 3
+    verdicts = read(bug)
+    for line, value in enumerate(values, 1):
+        for letter in "abcd":
+            assert verdicts[value + letter] == check.bug("the_ratio", line=line, does=letter).markup
+    assert re.findall(r'type="radio" name="the_ratio-does" value="(\w)"', bug) == list("abcd")
+    assert text.count("<fieldset><legend>") == 3 and text.count('aria-live="polite"') == 2
+
+
+def test_a_prediction_is_made_in_the_page_and_stands_beside_its_result(tmp_path):
+    source = 'predict = Predictions("01", share="How many (0 to 1)?", way=("Up & down?", "<up>", "down"), n=f"{x}?")\npredict'
+    results = [Prediction(question, result=value).beside() for question, value in (("a", 0.5), ("b", "down"))]
+    printed = f"a table\nHow many (0 to 1)? {results[0]}.\nUp & down? {results[1]}.\n"
+    lesson = from_notebook(
+        "# 01 · Made up",
+        (f"%matplotlib inline\n{source}", [], []),
+        ("x", [], [nbformat.v4.new_output("stream", text=printed)]),
+    )
+    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
+    (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
+    assert re.findall(r'<(input|select)[^>]* name="(\w+)"', text) == [("input", "share"), ("select", "way")]
+    assert re.findall(r"<option[^>]*>(.*?)</option>", text) == ["choose …", "&lt;up&gt;", "down"]
+    assert "<pre>a table</pre>" in text
+    assert '<p>How many (0 to 1)? <span data-guess="share">The run says</span> 0.5.</p>' in text
+    assert '<p>Up &amp; down? <span data-guess="way">The run says</span> down.</p>' in text
 
 
 @pytest.mark.parametrize("words", ["Press **Shift + Enter**.", "Run the next two cells.", "Change it and rerun."])

@@ -7,14 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
 from rlviz.lessons.exercise import Edit, apply_edits, compile_variant, read_source
-from rlviz.lessons.predictions import find_choice
+from rlviz.lessons.predictions import find_choice, is_clickable
 from rlviz.lessons.verdict import Verdict
 from rlviz.markup import Markup, element, joined
+
+if TYPE_CHECKING:
+    from ipywidgets import Widget
+
+BUG_QUESTION, RUN_QUESTION = "What does it do?", "Which setting made this run?"
 
 
 @dataclass(frozen=True)
@@ -108,35 +113,97 @@ def _list(choices: Sequence[str]) -> Markup:
 
 @dataclass(frozen=True)
 class NumberedSource:
-    """A source with its lines numbered, and the choices, as a notebook and a terminal show them."""
+    """A lesson's suspect with its lines numbered, and the choices: buttons in a notebook whose reader can answer, else text."""
 
+    lesson: str
     source: str
     choices: tuple[str, ...]
 
     def __repr__(self) -> str:
-        lines = [f"{number:2}  {line}" for number, line in enumerate(self.source.splitlines(), 1)]
-        return "\n".join([*lines, "", "What does it do?", *lettered(self.choices)])
+        return "\n".join([self.numbered, "", BUG_QUESTION, *lettered(self.choices)])
+
+    @property
+    def numbered(self) -> str:
+        """The source, a number before each line."""
+        return "\n".join(f"{number:2}  {line}" for number, line in enumerate(self.source.splitlines(), 1))
 
     def _repr_html_(self) -> str:
-        numbered, _, _ = repr(self).partition("\n\nWhat does it do?")
-        return joined(element("pre", numbered), element("p", "What does it do?"), _list(self.choices))
+        return joined(element("pre", self.numbered), element("p", BUG_QUESTION), _list(self.choices))
+
+    def _ipython_display_(self) -> None:
+        if not is_clickable():
+            raise NotImplementedError  # IPython then takes the text and the HTML
+        from IPython.display import HTML, display
+
+        display(HTML(element("pre", self.numbered)))
+        display(bug_form(self.lesson))
 
 
 def show_bug(lesson: str) -> NumberedSource:
     """Return the source of a lesson's suspect, with its lines numbered and its name hidden, and what it might do."""
     bug = find_puzzle("bug", lesson)
-    return NumberedSource(bug.source, bug.choices)
+    return NumberedSource(lesson, bug.source, bug.choices)
 
 
 def unlabelled(lesson: str) -> None:
-    """Show the picture of a lesson's run, and name the settings of which one made it."""
+    """Show the picture of a lesson's run, and the settings of which one made it: as buttons where a reader can answer."""
     from IPython.display import display
 
     run = find_puzzle("unlabelled", lesson)
     display(run.draw())
-    question = "Which setting made this run?"
-    text = "\n".join([question, *lettered(run.choices)])
-    display({"text/plain": text, "text/html": joined(element("p", question), _list(run.choices))}, raw=True)
+    if is_clickable():
+        display(run_form(lesson))
+        return
+    text = "\n".join([RUN_QUESTION, *lettered(run.choices)])
+    display({"text/plain": text, "text/html": joined(element("p", RUN_QUESTION), _list(run.choices))}, raw=True)
+
+
+def bug_form(lesson: str) -> Widget:
+    """Return buttons for the lines and the choices of a lesson's bug, which show the verdict once both are chosen."""
+    from ipywidgets import ToggleButtons
+
+    bug = find_puzzle("bug", lesson)
+    numbers = range(1, len(bug.source.splitlines()) + 1)
+    lines = ToggleButtons(options=[(str(n), n) for n in numbers], value=None, style={"button_width": "2.6em"})
+
+    def answer(line: int, does: str) -> tuple[Verdict, str]:
+        return judge_bug(lesson, line=line, does=does), f'check.bug("{lesson}", line={line}, does="{does}")'
+
+    return _form({"Which line is to blame?": lines, BUG_QUESTION: _radios(bug.choices)}, answer)
+
+
+def run_form(lesson: str) -> Widget:
+    """Return a button for each setting of a lesson's run without a label, which shows the verdict."""
+    run = find_puzzle("unlabelled", lesson)
+
+    def answer(letter: str) -> tuple[Verdict, str]:
+        return judge_unlabelled(lesson, letter), f'check.unlabelled("{lesson}", "{letter}")'
+
+    return _form({RUN_QUESTION: _radios(run.choices)}, answer)
+
+
+def _radios(choices: Sequence[str]) -> Widget:
+    from ipywidgets import Layout, RadioButtons
+
+    options = list(zip(lettered(choices), ascii_lowercase, strict=False))
+    return RadioButtons(options=options, value=None, layout=Layout(width="auto"))
+
+
+def _form(fields: Mapping[str, Widget], answer: Callable[..., tuple[Verdict, str]]) -> Widget:
+    """Return fields under their questions, and below them the verdict and the call that grading reads, once all have a value."""
+    from ipywidgets import HTML, VBox
+
+    result = HTML()
+
+    def show_verdict(_: object) -> None:
+        values = [field.value for field in fields.values()]
+        if None not in values:
+            verdict, call = answer(*values)
+            result.value = joined(verdict.markup, element("p", "To hand it in: ", element("code", call)))
+
+    for field in fields.values():
+        field.observe(show_verdict, "value")
+    return VBox([*(part for question, field in fields.items() for part in (HTML(question), field)), result])
 
 
 def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
