@@ -134,7 +134,9 @@ def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
     texts = [(f"{due:.{digits}g}", f"{value:.{digits}g}") for digits in range(4, 10)]
     right, wrong = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
     no_number = ": no number, as from 0 / 0 or ln(−1)" if math.isnan(value) else ""
-    return f"{at}{': ' if at else ''}expected {right}, got {wrong}{no_number}."
+    if not at:
+        return f"expected {right}, got {wrong}{no_number}."
+    return f"{at}: expected {right}, got {wrong}{no_number}."
 
 
 def is_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
@@ -198,8 +200,11 @@ def judge(
             name = getattr(right, "__name__", type(right).__name__)
             return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
         praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."
-        overwritten = got[0].overwritten
-        return Verdict(True, f"{praise} {_OVERWRITTEN.format(*overwritten)}" if overwritten else praise)
+        for name in got[0].overwritten[:1]:
+            praise += (
+                f" But it overwrites its input {name}, which the caller still needs: work on a copy, {name}.clone()."
+            )
+        return Verdict(True, praise)
     # A known mistake before the sign, since some of them only turn it; pairs of mistakes last, since there are many.
     for mistake in known:
         if _reproduces(adapter(mistake.wrong), cases, by, got):
@@ -214,7 +219,12 @@ def judge(
         if not _same(ours.output, theirs.output):
             for mistake in known:
                 if _reproduces(adapter(mistake.wrong), cases, (), got):
-                    return Verdict(False, f"{mistake.says} {_OTHER_SLOPES}", mistake.name)
+                    return Verdict(
+                        False,
+                        f"{mistake.says} And its gradient is not even that of these values: is something detached, or "
+                        "rounded?",
+                        mistake.name,
+                    )
             return Verdict(False, _first_difference(ours.output, theirs.output, case))
     differs = next(
         name
@@ -225,7 +235,3 @@ def judge(
     return Verdict(
         False, f"the values are right, but the gradient by {differs} is not: is something detached, or rounded?"
     )
-
-
-_OTHER_SLOPES = "And its gradient is not even that of these values: is something detached, or rounded?"
-_OVERWRITTEN = "But it overwrites its input {0}, which the caller still needs: work on a copy, {0}.clone()."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rlviz.lessons.messages import translate
 from rlviz.markup import Markup, element
 
 
@@ -15,8 +16,13 @@ class Verdict:
     says: str
     mistake: str = field(default="", compare=False)
 
+    @property
+    def word(self) -> str:
+        """Right, or Not yet."""
+        return translate("Right" if self.passed else "Not yet")
+
     def __repr__(self) -> str:
-        return f"{'Right' if self.passed else 'Not yet'}: {self.says}"
+        return f"{self.word}: {translate(self.says)}"
 
     def _repr_html_(self) -> str:
         return self.markup
@@ -25,6 +31,5 @@ class Verdict:
     def markup(self) -> Markup:
         """The verdict as HTML, which a screen reader says."""
         colour = "#00664a" if self.passed else "#9c3f00"
-        word = "Right" if self.passed else "Not yet"
         style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"
-        return element("div", element("b", f"{word}:"), f" {self.says}", role="status", style=style)
+        return element("div", element("b", f"{self.word}:"), f" {translate(self.says)}", role="status", style=style)

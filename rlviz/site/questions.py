@@ -11,7 +11,15 @@ from typing import Any
 
 from rlviz.lessons.editions import exercises_of, syntax_tree
 from rlviz.lessons.predictions import UNPREDICTED
-from rlviz.lessons.puzzles import BUG_QUESTION, RUN_QUESTION, Puzzle, find_puzzle, judge_bug, judge_unlabelled, lettered
+from rlviz.lessons.puzzles import (
+    BUG_QUESTION,
+    LINE_QUESTION,
+    RUN_QUESTION,
+    Puzzle,
+    find_puzzle,
+    judge_bug,
+    judge_unlabelled,
+)
 from rlviz.lessons.verdict import Verdict
 from rlviz.markup import Markup, element, joined
 
@@ -37,7 +45,7 @@ def find_puzzles(source: str) -> Iterator[tuple[str, str]]:
 
 def lists_choices(text: str, check: str, lesson: str) -> bool:
     """Return True for a printed output that the puzzle's buttons replace."""
-    return lettered(find_puzzle(check, lesson).choices)[0] in text
+    return f"a) {find_puzzle(check, lesson).choices[0]}" in text
 
 
 def puzzle_form(check: str, lesson: str) -> Markup:
@@ -53,7 +61,7 @@ def puzzle_form(check: str, lesson: str) -> Markup:
         numbered = list(enumerate(puzzle.source.splitlines(), 1))
         lines = [(BLAMED if n in puzzle.lines else INNOCENT, element("code", f"{n:2}  {line}")) for n, line in numbered]
         groups = [
-            _radios(f"{lesson}-line", "Which line is to blame?", lines),
+            _radios(f"{lesson}-line", LINE_QUESTION, lines),
             _radios(f"{lesson}-does", BUG_QUESTION, choices),
         ]
         verdicts = _bug_verdicts(lesson, puzzle, [number for number, _ in numbered], letters)

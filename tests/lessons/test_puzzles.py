@@ -131,8 +131,7 @@ def test_a_puzzle_has_one_answer_which_is_its_letter_or_its_words_however_they_a
         typed = choice.replace("−", "-").replace("’", "'").replace("×", "x")
         answers = (letter, f" {letter.upper()})", choice, f"“{typed.upper()}.”", f"  {typed.replace(' ', '  ')}")
         assert {passes(answer) for answer in answers} == {choice == puzzle.does}, choice
-        listed = str(show_bug(lesson)) if kind == "bug" else check.unlabelled(lesson, "").says
-        assert f"{letter}) {choice}" in listed
+        assert kind == "run" or f"{letter}) {choice}" in str(show_bug(lesson))
     assert not passes("g") and not passes(0)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from rlviz.lessons.exercise import Edit, apply_edits, compile_variant, read_source
+from rlviz.lessons.messages import translate
 from rlviz.lessons.predictions import find_choice, is_clickable
 from rlviz.lessons.verdict import Verdict
 from rlviz.markup import Markup, element, joined
@@ -19,7 +20,8 @@ from rlviz.markup import Markup, element, joined
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
-BUG_QUESTION, RUN_QUESTION = "What does it do?", "Which setting made this run?"
+LINE_QUESTION, BUG_QUESTION = "Which line is to blame?", "What does it do?"
+RUN_QUESTION = "Which setting made this run?"
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ def wrong_answers(check: str, lesson: str) -> list[tuple[str, str]]:
 
 
 def lettered(choices: Sequence[str]) -> list[str]:
-    """Return the choices with the letters that an answer may give."""
-    return [f"{letter}) {choice}" for letter, choice in zip(ascii_lowercase, choices, strict=False)]
+    """Return the choices in the reader's language, with the letters that an answer may give."""
+    return [f"{letter}) {translate(choice)}" for letter, choice in zip(ascii_lowercase, choices, strict=False)]
 
 
 def _list(choices: Sequence[str]) -> Markup:
@@ -120,7 +122,7 @@ class NumberedSource:
     choices: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return "\n".join([self.numbered, "", BUG_QUESTION, *lettered(self.choices)])
+        return "\n".join([self.numbered, "", translate(BUG_QUESTION), *lettered(self.choices)])
 
     @property
     def numbered(self) -> str:
@@ -128,7 +130,7 @@ class NumberedSource:
         return "\n".join(f"{number:2}  {line}" for number, line in enumerate(self.source.splitlines(), 1))
 
     def _repr_html_(self) -> str:
-        return joined(element("pre", self.numbered), element("p", BUG_QUESTION), _list(self.choices))
+        return joined(element("pre", self.numbered), element("p", translate(BUG_QUESTION)), _list(self.choices))
 
     def _ipython_display_(self) -> None:
         if not is_clickable():
@@ -154,8 +156,9 @@ def unlabelled(lesson: str) -> None:
     if is_clickable():
         display(run_form(lesson))
         return
-    text = "\n".join([RUN_QUESTION, *lettered(run.choices)])
-    display({"text/plain": text, "text/html": joined(element("p", RUN_QUESTION), _list(run.choices))}, raw=True)
+    question, choices = translate(RUN_QUESTION), run.choices
+    text = "\n".join([question, *lettered(choices)])
+    display({"text/plain": text, "text/html": joined(element("p", question), _list(choices))}, raw=True)
 
 
 def bug_form(lesson: str) -> Widget:
@@ -169,7 +172,7 @@ def bug_form(lesson: str) -> Widget:
     def answer(line: int, does: str) -> tuple[Verdict, str]:
         return judge_bug(lesson, line=line, does=does), f'check.bug("{lesson}", line={line}, does="{does}")'
 
-    return _form({"Which line is to blame?": lines, BUG_QUESTION: _radios(bug.choices)}, answer)
+    return _form({LINE_QUESTION: lines, BUG_QUESTION: _radios(bug.choices)}, answer)
 
 
 def run_form(lesson: str) -> Widget:
@@ -199,11 +202,11 @@ def _form(fields: Mapping[str, Widget], answer: Callable[..., tuple[Verdict, str
         values = [field.value for field in fields.values()]
         if None not in values:
             verdict, call = answer(*values)
-            result.value = joined(verdict.markup, element("p", "To hand it in: ", element("code", call)))
+            result.value = joined(verdict.markup, element("p", translate("To hand it in: "), element("code", call)))
 
     for field in fields.values():
         field.observe(show_verdict, "value")
-    return VBox([*(part for question, field in fields.items() for part in (HTML(question), field)), result])
+    return VBox([*(part for question, field in fields.items() for part in (HTML(translate(question)), field)), result])
 
 
 def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
@@ -214,7 +217,7 @@ def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
         return Verdict(False, f"line is the number of a line of the source, from 1 to {count}.")
     chosen = find_choice(str(does), bug.choices, ascii_lowercase)
     if chosen is None:
-        return Verdict(False, f"does is the letter of one of: {'; '.join(lettered(bug.choices))}.")
+        return Verdict(False, f"does is a letter, from a to {ascii_lowercase[len(bug.choices) - 1]}.")
     if line in bug.lines:
         if chosen == bug.does:
             return Verdict(True, bug.why[chosen])
@@ -222,8 +225,8 @@ def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
         return Verdict(False, f"{other} Put in small numbers, and see what comes out.")
     if chosen == bug.does:
         return Verdict(False, "that is what it does; another line is to blame.")
-    advice = "Put in small numbers, and say after each line what ought to come out."
-    return Verdict(False, f"neither the line nor what it does. {advice}")
+    says = "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out."
+    return Verdict(False, says)
 
 
 def judge_unlabelled(lesson: str, answer: str) -> Verdict:
@@ -231,5 +234,5 @@ def judge_unlabelled(lesson: str, answer: str) -> Verdict:
     run = find_puzzle("unlabelled", lesson)
     chosen = find_choice(str(answer), run.choices, ascii_lowercase)
     if chosen is None:
-        return Verdict(False, f"the answer is the letter of one of: {'; '.join(lettered(run.choices))}.")
+        return Verdict(False, f"the answer is a letter, from a to {ascii_lowercase[len(run.choices) - 1]}.")
     return Verdict(chosen == run.does, run.why[chosen])
