@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,13 +22,27 @@ def course(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder to write; what you changed in it is left alone.")],
+    solutions_from: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"],
+            metavar="DATE",
+            help="student: the day from which this call writes the solutions, too, such as 2027-01-15. [default: never]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write an edition of the course's notebooks into a folder."""
     from rlviz.lessons.editions import files
 
+    if solutions_from is not None and edition != "student":
+        raise ValueError(f"--solutions-from goes with --edition student; got --edition {edition}")
+    are_due = solutions_from is not None and datetime.now() >= solutions_from
     with notes():
-        report = copy(files(edition, course_source()), out)
+        report = copy(files("lab" if are_due else edition, course_source()), out)
     say(f"{len(report.written)} files written to {out}")
+    if solutions_from is not None and not are_due:
+        say(f"Without solutions: the same call writes them from {solutions_from:%Y-%m-%d} on.")
     print_left_alone(report)
 
 

@@ -100,7 +100,7 @@ def grader(student: Grader) -> Verdict:
                 advice = "A policy writes anything: say what such a response is worth."
                 return Verdict(False, f"{call} raises {type(error).__name__} ({error}). {advice}")
             if result is None:
-                return Verdict(False, f"{call} returns None: return True or False.")
+                return Verdict(False, f"{call} returns None: return True or False.", is_attempt=False)
             if bool(result) != is_right:
                 return Verdict(False, f"{call} is {bool(result)}, and should be {is_right}. This is {what}.")
     kinds = f"{len(RIGHT)} kinds of right and {len(WRONG)} kinds of wrong responses"

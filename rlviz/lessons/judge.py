@@ -42,13 +42,17 @@ class Unusable(Exception):
     """A student's function that gives nothing that could be compared; the message says so to the student."""
 
 
+class Unwritten(Unusable):
+    """A function as the lesson has it, before anybody wrote a line."""
+
+
 def run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Result:
     """Return the output, and its gradient by each input that `by` names; the output's elements weigh 1, 2, 3, …"""
     values = {name: value.clone() for name, value in inputs.items()}
     leaves = [values[name].requires_grad_() for name in by]
     output = function(*values.values())
     if output is None:
-        raise Unusable("your function returns None: write your lines, and return their result.")
+        raise Unwritten("your function returns None: write your lines, and return their result.")
     if not isinstance(output, Tensor):
         kind = type(output).__name__
         article = "an" if kind[0] in "aeiou" else "a"
@@ -77,6 +81,13 @@ _ADVICE = {  # what torch says → what helps
     "place operation": "you change a tensor in place whose gradient is asked for: make a new one, with torch.where or "
     "x.masked_fill(…).",
 }
+
+
+def refuse_function(error: Exception) -> Verdict:
+    """Return the verdict on a student's function that raised an error, or gave nothing to compare."""
+    if isinstance(error, Unusable):
+        return Verdict(False, str(error), is_attempt=not isinstance(error, Unwritten))
+    return Verdict(False, broke_off(error))
 
 
 def broke_off(error: Exception) -> str:
@@ -182,10 +193,8 @@ def judge(
     expected = [run(adapter(right), case, by) for case in cases]
     try:
         got = [run(adapter(student), case, by) for case in cases]
-    except Unusable as error:
-        return Verdict(False, str(error))
     except Exception as error:
-        return Verdict(False, broke_off(error))
+        return refuse_function(error)
     # Shapes come first: values of another shape would differ everywhere, which says nothing.
     for ours, theirs in zip(expected, got, strict=True):
         due, shape = list(ours.output.shape), list(theirs.output.shape)

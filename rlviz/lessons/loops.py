@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlviz.algorithms import GRPO
 from rlviz.lessons.assembly import Loss, whole_loss
-from rlviz.lessons.judge import Unusable, broke_off, is_library
+from rlviz.lessons.judge import Unusable, Unwritten, is_library, refuse_function
 from rlviz.lessons.verdict import Verdict
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, load_policy
@@ -74,7 +74,7 @@ def table_loop(student: Callable[..., Any]) -> Verdict:
     try:
         *curves, again = (_read_curve(student(success.clone(), TABLE_STEPS, seed)) for seed in (*range(SEEDS), 0))
     except Exception as error:
-        return Verdict(False, str(error) if isinstance(error, Unusable) else broke_off(error))
+        return refuse_function(error)
     # A curve that depends on the clock comes first: all other findings may change with the next call.
     start, stacked = success.mean().item(), torch.stack(curves)
     end = stacked[:, -1].mean().item()
@@ -110,7 +110,7 @@ def table_loop(student: Callable[..., Any]) -> Verdict:
 
 def _read_curve(got: Any) -> Tensor:
     if got is None:
-        raise Unusable("your function returns None: return the accuracies.")
+        raise Unwritten("your function returns None: return the accuracies.")
     try:
         curve = torch.as_tensor([float(one) for one in got], dtype=torch.double)
     except (TypeError, ValueError):
@@ -236,11 +236,14 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
     try:
         student(policy, task, watched, STEPS, 0)
     except Exception as error:
-        return Verdict(False, str(error) if isinstance(error, Unusable) else broke_off(error))
+        return refuse_function(error)
+    if not watched.prompts:
+        return Verdict(
+            False, "your loop never calls the loss: loss(logp, old_logp, None, rewards, mask).", is_attempt=False
+        )
     watched.end_step()
     # From the first thing that a loop does to the last: what is wrong early explains what is wrong later.
     wrong = first_wrong(
-        (not watched.prompts, "your loop never calls the loss: loss(logp, old_logp, None, rewards, mask)."),
         (
             len(watched.prompts) != STEPS,
             f"of {STEPS} steps your loop calls the loss {len(watched.prompts)} times: once a step.",

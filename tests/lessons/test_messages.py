@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from rlviz import GRPO
 from rlviz.lessons import assembly, check, exercise, judge, loops, messages, puzzles, show_bug, unlabelled
 from rlviz.lessons.editions import exercises_of, read_notebook
-from rlviz.lessons.verdict import Verdict
+from rlviz.lessons.verdict import Verdict, solution_link
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import token_mean
 
@@ -24,7 +25,8 @@ LOSSES = (  # of lessons 02 and 03
 )
 SOURCES = (  # what every check says, and those of these lessons that are no exercises of one function
     judge, exercise.Slip.__and__, assembly.judge_assembly, loops.table_loop, loops._read_curve, loops.grpo_loop,
-    loops._wrong_tensors, loops._wrong_rewards, puzzles.judge_bug, puzzles.judge_unlabelled, puzzles._form, Verdict,
+    loops._wrong_tensors, loops._wrong_rewards, puzzles.judge_bug, puzzles.judge_unlabelled, puzzles._form, Verdict.word.fget,
+    solution_link,
 )  # fmt: skip
 SENTENCE = re.compile(r"[a-z]{2,},? [a-z]{2,}|Right|Not yet")
 CHINESE = re.compile("[\u4e00-\u9fff]")
@@ -62,7 +64,7 @@ def sentences() -> Iterator[str]:
     yield from (mistake.says for loss in LOSSES for mistake in assembly.slips(loss))
     yield from (puzzles.LINE_QUESTION, puzzles.BUG_QUESTION, puzzles.RUN_QUESTION)
     for source in SOURCES:
-        for text in texts_in(ast.parse(inspect.cleandoc(inspect.getsource(source)))):
+        for text in texts_in(ast.parse(textwrap.dedent(inspect.getsource(source)))):
             yield text if text.startswith("To hand") else text.strip()
     yield from differences()
 

@@ -214,10 +214,11 @@ def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
     bug = find_puzzle("bug", lesson)
     count = len(bug.source.splitlines())
     if not isinstance(line, int) or not 1 <= line <= count:
-        return Verdict(False, f"line is the number of a line of the source, from 1 to {count}.")
+        return Verdict(False, f"line is the number of a line of the source, from 1 to {count}.", is_attempt=False)
     chosen = find_choice(str(does), bug.choices, ascii_lowercase)
     if chosen is None:
-        return Verdict(False, f"does is a letter, from a to {ascii_lowercase[len(bug.choices) - 1]}.")
+        says = f"does is a letter, from a to {ascii_lowercase[len(bug.choices) - 1]}."
+        return Verdict(False, says, is_attempt=False)
     if line in bug.lines:
         if chosen == bug.does:
             return Verdict(True, bug.why[chosen])
@@ -234,5 +235,6 @@ def judge_unlabelled(lesson: str, answer: str) -> Verdict:
     run = find_puzzle("unlabelled", lesson)
     chosen = find_choice(str(answer), run.choices, ascii_lowercase)
     if chosen is None:
-        return Verdict(False, f"the answer is a letter, from a to {ascii_lowercase[len(run.choices) - 1]}.")
+        says = f"the answer is a letter, from a to {ascii_lowercase[len(run.choices) - 1]}."
+        return Verdict(False, says, is_attempt=False)
     return Verdict(chosen == run.does, run.why[chosen])
