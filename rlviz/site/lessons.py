@@ -115,7 +115,14 @@ class _Renderer(IPythonRenderer):
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         target = self._target(url)
-        return str(super().link(text, target, title)) if target else text
+        return str(super().link(text, target, title or self._definition(url))) if target else text
+
+    def _definition(self, url: str) -> str | None:
+        """Return what a term's link says when a pointer rests on it; None for another link."""
+        from rlviz.site.search import definitions  # which reads the pages that this module makes
+
+        path, _, term = url.partition("#")
+        return definitions(self._course).get(term) if PurePosixPath(path).name == "glossary.md" else None
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         return str(super().image(text, self._target(url) or url, title))

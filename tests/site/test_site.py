@@ -289,6 +289,17 @@ def test_a_prediction_is_made_in_the_page_and_stands_beside_its_result(tmp_path)
     assert '<p>Up &amp; down? <span data-guess="way">The run says</span> down.</p>' in text
 
 
+def test_a_link_to_the_glossary_says_the_first_sentence_on_its_term(tmp_path):
+    glossary = '### held out\n\n**Held-out "prompts" · 留出提示.** Prompts that are *never* trained on, $p_1$. They measure. *测量。*\n'
+    (tmp_path / "glossary.md").write_text(glossary, encoding="utf-8")
+    text = "[held-out](glossary.md#held-out), [the list](glossary.md), [none](glossary.md#none)"
+    nbformat.write(from_notebook(f"# 01 · Made up\n\n{text}"), tmp_path / "01_made_up.ipynb")
+    (page,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
+    title = "Held-out &quot;prompts&quot; · 留出提示. Prompts that are never trained on, p_1."
+    assert re.findall(r'<a href="glossary\.html#held-out"[^>]*title="([^"]*)"', page) == [title]
+    assert page.count("title=") == 1
+
+
 @pytest.mark.parametrize("words", ["Press **Shift + Enter**.", "Run the next two cells.", "Change it and rerun."])
 def test_no_page_is_built_that_tells_its_reader_to_run_a_cell(words, tmp_path):
     nbformat.write(from_notebook(f"# 01 · Made up\n\n{words}"), tmp_path / "01_made_up.ipynb")
