@@ -290,7 +290,8 @@ def test_a_prediction_is_made_in_the_page_and_stands_beside_its_result(tmp_path)
 
 
 def test_a_link_to_the_glossary_says_the_first_sentence_on_its_term(tmp_path):
-    glossary = '### held out\n\n**Held-out "prompts" · 留出提示.** Prompts that are *never* trained on, $p_1$. They measure. *测量。*\n'
+    meaning = "Prompts that are *never* trained on, $p_1$. They measure. *测量。*"
+    glossary = f'### held out\n\n**Held-out "prompts" · 留出提示.** {meaning}\n'
     (tmp_path / "glossary.md").write_text(glossary, encoding="utf-8")
     text = "[held-out](glossary.md#held-out), [the list](glossary.md), [none](glossary.md#none)"
     nbformat.write(from_notebook(f"# 01 · Made up\n\n{text}"), tmp_path / "01_made_up.ipynb")
