@@ -15,7 +15,7 @@ from rlviz.lessons.puzzles import (
     BUG_QUESTION,
     LINE_QUESTION,
     RUN_QUESTION,
-    Puzzle,
+    Bug,
     find_puzzle,
     judge_bug,
     judge_unlabelled,
@@ -70,12 +70,12 @@ def puzzle_form(check: str, lesson: str) -> Markup:
     return element("div", *groups, element("div", hint, aria_live="polite"), *answers, class_="quiz", data_quiz=check)
 
 
-def _bug_verdicts(lesson: str, bug: Puzzle, numbers: list[int], letters: Mapping[str, str]) -> dict[str, Verdict]:
+def _bug_verdicts(lesson: str, bug: Bug, numbers: list[int], letters: Mapping[str, str]) -> dict[str, Verdict]:
     """Return the verdicts by the values of the two buttons; all lines that are not to blame have the same."""
-    line_of = {BLAMED if number in bug.lines else INNOCENT: number for number in numbers}
+    examples = {BLAMED if number in bug.lines else INNOCENT: number for number in numbers}
     return {
         value + letter: judge_bug(lesson, line=line, does=letter)
-        for value, line in line_of.items()
+        for value, line in examples.items()
         for letter in letters
     }
 
