@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from rlviz import DCPO, GRPO, GSPO
+from rlviz.pictures import explore_bias
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.study import quoted
 from rlviz.study.judged_runs import CHOOSING, FILE, SEEDS, TRAINING
@@ -118,6 +119,11 @@ def right_at_start():
 def narrower():
     """Return how many times narrower GSPO's limits are than GRPO's."""
     return sorted(getattr(GRPO.bounds, side) / getattr(GSPO.bounds, side) for side in ("eps_low", "eps_high"))
+
+
+def leave_one_out_variance(low, right):
+    """Return what lesson 01 prints of rewards `low` and 1 more: the variance, 1 = that of no baseline."""
+    return printed("policy_gradients", f"rewards {low} and {low + 1}, right {right}: ")[-1]
 
 
 def chosen_alone():
@@ -269,6 +275,15 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("teaching/slides/2.md", "# to # times narrower", narrower),
     ("teaching/slides/2.md", "08 it clips # to # %", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
     ("teaching/slides/3.md", "$dH = +#", lambda: entropy_rises((0.46, 0.49, 0.05), (1.0, 0.0, 0.0))),
+    ("policy_gradients", "the variance is # times that of no baseline; with 0 and 1, # to # times",
+     lambda: [leave_one_out_variance(*state) for state in ((1, 0.5), (0, 0.1), (0, 0.8))]),
+    ("policy_gradients", "the quietest of the three: # times the variance of no baseline, where leave-one-out has #",
+     lambda: [floats(explore_bias(rule=rule).caption)[-1] for rule in ("batch mean", "leave-one-out")]),
+    ("start_here", "and its gradient has norm #.", lambda: printed("start_here", "loss ")[1:]),
+    ("start_here", "were right # of the time, others #.", lambda: printed("start_here", "before: running sums in")[1:]),
+    ("the_ratio", "accuracy # and # (16 updates",
+     lambda: [printed("the_ratio", f"16 updates  {arm}")[0] for arm in ("with the minimum", "no clip")]),
+    ("the_ratio", "leave the interval: # % of the tokens", lambda: printed("the_ratio", "16 updates  with the minimum")[-1:]),
     ("start_here", "would make # right", chosen_alone),
     ("start_here", "are right # of the time afterwards", lambda: printed("start_here", "after: running sums in")[1:2]),
     ("keeping_entropy", "of .6, .3, .1, top-p 0.9 samples #, #, 0.", lambda: [0.6 / 0.9, 0.3 / 0.9]),

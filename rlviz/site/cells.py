@@ -25,10 +25,8 @@ from rlviz.site import questions
 from rlviz.site.html import File, data
 
 WORDS = {  # of a lesson → what its page says in their place
-    "Run the next two cells (**Shift + Enter** runs a cell and goes on to the next; **Ctrl + Enter** runs it and stays at its "
-    "result, which is better where a picture follows), then press **Train**": "Press **Train**",
-    "Press **Stop** when you like. **Resume** goes on": "Press **Pause** when you like; **Train** goes on",
-    "Below the curves you see": "The first box shows",
+    "**Shift + Enter** runs a cell and goes on to the next; **Ctrl + Enter** runs it and stays at its result, which is better "
+    "where a picture follows. ": "",
     "before you run the cell": "before you read on",
     "(The cells call it": "(The code calls it",
 }
