@@ -47,6 +47,15 @@ def ran(lesson, run):
         return [float(row["right"]) for row in csv.DictReader(file) if (row["lesson"], row["run"]) == (lesson, run)]
 
 
+LEVEL = ("clip", "adaptive KL")  # lesson 04's limits with eight updates per rollout
+
+
+def matched(contender):
+    """Return the accuracies of a contender after equal numbers of responses."""
+    with (COURSE / "experiments/family_matched.csv").open(encoding="utf-8", newline="") as file:
+        return [float(row["held_out_accuracy"]) for row in csv.DictReader(file) if row["contender"] == contender]
+
+
 def at_other_widths():
     """Return lesson 08's accuracies of GRPO at 3e-4 with widths that its cells do not train."""
     return [right for width in (".1", ".06", ".01", ".0003") for right in ran("gspo", f"lr 3e-4, GRPO {width}")]
@@ -180,6 +189,12 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [printed("dupo_and_agents", f"log π at step {n:2}", 1)[0] for n in (1, 15)]),
     ("teaching/08_gspo.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("gspo", "GSPO 0.03")[3:6])),
     ("teaching/08_gspo.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("gspo", "GRPO 0.2")[3:6])),
+    ("ppo", "clip reaches #, the penalty #, no limit # (",
+     lambda: [fmean(ran("ppo", f"8 updates, {limit}")) for limit in ("clip", "adaptive KL", "no limit")]),
+    ("ppo", "their seeds differ by up to #.", lambda: [max(spread(ran("ppo", f"8 updates, {limit}"))[0] for limit in LEVEL)]),
+    ("ppo", "PPO ends at # to # and GRPO at # to #, five", lambda: [x for name in ("PPO", "GRPO") for x in extremes(matched(name))]),
+    ("ppo", "mean is # higher, for # times",
+     lambda: [fmean(matched("PPO")) - fmean(matched("GRPO")), printed("ppo", "PPO, separate critic")[-1]]),
     ("gspo", "narrower ones GRPO ends at # to #, whether", lambda: extremes(at_other_widths())),
     ("gspo", "There GRPO ends at # to # with six widths",
      lambda: extremes(at_other_widths() + [x for width in ("0.2", "0.03") for x in printed("gspo", f"GRPO {width}")[3:6]])),
