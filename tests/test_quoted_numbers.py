@@ -48,6 +48,20 @@ def ran(lesson, run):
         return [float(row["right"]) for row in csv.DictReader(file) if (row["lesson"], row["run"]) == (lesson, run)]
 
 
+LEVEL = ("clip", "adaptive KL")  # lesson 04's limits with eight updates per rollout
+
+
+def matched(contender):
+    """Return the accuracies of a contender after equal numbers of responses."""
+    with (COURSE / "experiments/family_matched.csv").open(encoding="utf-8", newline="") as file:
+        return [float(row["held_out_accuracy"]) for row in csv.DictReader(file) if row["contender"] == contender]
+
+
+def exact(rule, *names, group_size=8):
+    """Return what the exact picture computes of a rule at its first settings: degrees, variance, hard_times, …"""
+    return [explore_bias(rule=rule, group_size=group_size).names().one(name) for name in names]
+
+
 def at_other_widths():
     """Return lesson 08's accuracies of GRPO at 3e-4 with widths that its cells do not train."""
     return [right for width in (".1", ".06", ".01", ".0003") for right in ran("gspo", f"lr 3e-4, GRPO {width}")]
@@ -186,6 +200,17 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [printed("dupo_and_agents", f"log π at step {n:2}", 1)[0] for n in (1, 15)]),
     ("teaching/08_gspo.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("gspo", "GSPO 0.03")[3:6])),
     ("teaching/08_gspo.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("gspo", "GRPO 0.2")[3:6])),
+    ("ppo", "clip reaches #, the penalty #, no limit # (",
+     lambda: [fmean(ran("ppo", f"8 updates, {limit}")) for limit in ("clip", "adaptive KL", "no limit")]),
+    ("ppo", "their seeds differ by up to #.", lambda: [max(spread(ran("ppo", f"8 updates, {limit}"))[0] for limit in LEVEL)]),
+    ("ppo", "PPO ends at # to # and GRPO at # to #, five", lambda: extremes(matched("PPO")) + extremes(matched("GRPO"))),
+    ("ppo", "mean is # higher, for # times",
+     lambda: [fmean(matched("PPO")) - fmean(matched("GRPO")), printed("ppo", "PPO, separate critic")[-1]]),
+    ("which_mean", "factor # for G = 2, # for 4, # for 8, and # in",
+     lambda: [*(printed("which_mean", f"group mean / std G =  {G}")[-1] for G in (2, 4, 8)), math.sqrt(0.25 / 0.09)]),
+    ("which_mean", "Yes: #° away.", lambda: exact("mean of each response", "degrees")),
+    ("which_mean", "is off by #°, \"Dr.GRPO\" with its constant divisor by #°.",
+     lambda: exact("mean of all tokens", "degrees") + exact("Dr.GRPO", "degrees")),
     ("gspo", "narrower ones GRPO ends at # to #, whether", lambda: extremes(at_other_widths())),
     ("gspo", "There GRPO ends at # to # with six widths",
      lambda: extremes(at_other_widths() + [x for width in ("0.2", "0.03") for x in printed("gspo", f"GRPO {width}")[3:6]])),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
-from rlviz.algorithms import RFT
+from rlviz.algorithms import PPO_PENALTY, RFT
 from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.gae import whiten
@@ -67,6 +67,7 @@ of_two_engines = TrainSettings(steps=48, num_prompts=16, sampler_lag=8)
 high = replace(of_gspo, steps=16, lr=3e-4)
 of_what_was_learned = TrainSettings(steps=240, num_prompts=16, lr=3e-4)
 cispo = replace(FREE, surrogate=clipped_weight)
+unlimited = replace(PPO_PENALTY, kl=None, controller=None)
 three = range(3)
 
 # (lesson, what, algorithm, settings, seeds)
@@ -78,6 +79,11 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
      default_settings(PPO, steps=30), three),
     ("ppo", "PPO, λ 0", PPO.with_parameters(lam=0.0), default_settings(PPO, steps=30), three),
     ("ppo", "PPO, λ 1", PPO.with_parameters(lam=1.0), default_settings(PPO, steps=30), three),
+    *(
+        ("ppo", f"{updates} updates, {what}", algorithm, default_settings(PPO, steps=30, updates_per_rollout=updates), three)
+        for updates in (2, 8)
+        for what, algorithm in {"clip": replace(PPO, kl=None), "adaptive KL": PPO_PENALTY, "no limit": unlimited}.items()
+    ),
     ("gspo", "lr 1e-4, GRPO .2", FREE, of_gspo, three),
     ("gspo", "lr 1e-4, GSPO .0003", GSPO, of_gspo, three),
     ("gspo", "lr 1e-4, GSPO .03", widths(GSPO, 0.03), of_gspo, three),
