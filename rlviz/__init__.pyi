@@ -56,6 +56,7 @@ from .algorithms import (
 from .pictures import (
     explore_advantages as explore_advantages,
     explore_aggregation as explore_aggregation,
+    explore_batches as explore_batches,
     explore_bias as explore_bias,
     explore_bounds as explore_bounds,
     explore_clip as explore_clip,
@@ -68,6 +69,7 @@ from .pictures import (
     explore_loop as explore_loop,
     explore_map as explore_map,
     explore_mismatch as explore_mismatch,
+    explore_outlier as explore_outlier,
     explore_overlong as explore_overlong,
     explore_overoptimisation as explore_overoptimisation,
     explore_pass_at_k as explore_pass_at_k,

@@ -67,6 +67,12 @@ def at_other_widths():
     return [right for width in (".1", ".06", ".01", ".0003") for right in ran("gspo", f"lr 3e-4, GRPO {width}")]
 
 
+def gained_by_the_filter():
+    """Return by how much leaving out solved prompts raises lesson 07's accuracy: the least and the most of the seeds."""
+    without, filtered = (printed("dupo_and_agents", row)[:3] for row in ("all prompts", "8 of 8 left out"))
+    return extremes([one - other for one, other in zip(filtered, without, strict=True)])
+
+
 def lost(lag):
     """Return the accuracy that a sampler so many steps old costs in the experiment: its mean, the least and the most."""
     (line,) = quoted("two_engines", f"accuracy lost with {lag} steps old", folder=COURSE / "experiments")
@@ -198,6 +204,9 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("dcpo", "an all-wrong group gets # each", lambda: at_the_second_visit([0.0] * 4)[:1]),
     ("teaching/07_dupo_and_agents.md", "the tool's digit, # to # nats",
      lambda: [printed("dupo_and_agents", f"log π at step {n:2}", 1)[0] for n in (1, 15)]),
+    ("dupo_and_agents", "# % of the prompts are such", lambda: printed("dupo_and_agents", "after 20 steps:")[:1]),
+    ("dupo_and_agents", "only # % are solved so again", lambda: printed("dupo_and_agents", "after 20 steps:")[1:]),
+    ("dupo_and_agents", "without them end # to # higher", gained_by_the_filter),
     ("teaching/08_gspo.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("gspo", "GSPO 0.03")[3:6])),
     ("teaching/08_gspo.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("gspo", "GRPO 0.2")[3:6])),
     ("ppo", "clip reaches #, the penalty #, no limit # (",

@@ -2,6 +2,7 @@
 from .advantages import explore_advantages as explore_advantages
 from .aggregation import explore_aggregation as explore_aggregation
 from .base import GREY as GREY, new_figure as new_figure, save_figure as save_figure
+from .batches import explore_batches as explore_batches
 from .bias import explore_bias as explore_bias
 from .bounds import explore_bounds as explore_bounds
 from .clip import explore_clip as explore_clip
@@ -16,6 +17,7 @@ from .loop import explore_loop as explore_loop
 from .map import explore_map as explore_map
 from .mismatch import explore_mismatch as explore_mismatch
 from .multiples import small_multiples as small_multiples
+from .outlier import explore_outlier as explore_outlier
 from .overlong import explore_overlong as explore_overlong
 from .overoptimisation import explore_overoptimisation as explore_overoptimisation
 from .pass_at_k import explore_pass_at_k as explore_pass_at_k
