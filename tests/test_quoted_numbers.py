@@ -79,6 +79,10 @@ def lost(lag):
     return floats(line.partition(": ")[2].partition("old: ")[2])[:3]
 
 
+def gives_back(correction):
+    return printed("two_engines", f"measured: accuracy that {correction} gives back with 8 steps old:")[0]
+
+
 def rft_above_grpo(task):
     """Return by how much RFT's pass@1 ends above GRPO's on a task of the experiment: the mean, the least and the most."""
     (line,) = quoted("sharpening", f"RFT above GRPO's, {task}:", folder=COURSE / "experiments")
@@ -297,10 +301,15 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("take_it_home", "60 steps took # to # minutes",
      lambda: extremes([sum(float(row["seconds"]) for row in real_model_rows(beta)) / 60 for beta in (0.0, 0.2)])),
     ("symptoms.md", "far more: # to # % in lesson 08", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
+    ("two_engines", "nearly all (# and # of #, five",
+     lambda: [gives_back("ratio to sampler, clip .2"), gives_back("decoupled PPO"), lost(8)[0]]),
+    ("two_engines", "the clip ends at # to #, decoupled PPO at # to # ([three",
+     lambda: [x for rule in ("clip to the sampler", "decoupled PPO")
+              for x in extremes(ran("two_engines", f"4 steps old, 4 minibatches, {rule}"))]),
     ("teaching/15_two_engines.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
     ("teaching/15_two_engines.md", "of 4 steps #. With", lambda: lost(4)[:1]),
     ("teaching/15_two_engines.md", "lose between # and #:", lambda: lost(8)[1:]),
-    ("teaching/17_the_family.md", "five seeds in section 6 spread over #,", lambda: spread(printed("the_family", "GRPO  "))),
+    ("teaching/17_the_family.md", "five seeds in section 3 spread over #,", lambda: spread(printed("the_family", "GRPO  "))),
     ("teaching/17_the_family.md", "in `experiments/further_runs.csv` over #:", lambda: spread(ran("the_family", "GRPO"))),
     ("the_family", "GRPO's limits ends at # to #, and", lambda: extremes(ran("the_family", "CISPO, limits .8 and 1.2"))),
     ("the_family", "and GRPO at # to # ([runs]", lambda: extremes(ran("the_family", "GRPO"))),

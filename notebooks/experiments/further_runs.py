@@ -14,12 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
+from rlviz import DCPO, DECOUPLED_PPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
 from rlviz.algorithms import PPO_PENALTY, RFT
 from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.gae import whiten
 from rlviz.pieces.mismatch import capped_weight
+from rlviz.pieces.ratios import ratio_to_sampler
 from rlviz.pieces.surrogate import clipped_weight, unclipped
 from rlviz.training import find_task
 from small_models.policies import load_policy
@@ -64,6 +65,7 @@ of_gspo = TrainSettings(steps=20, num_prompts=12, lr=1e-4, lr_warmup_steps=5, up
 of_dcpo = replace(of_gspo, prompt_pool=48)
 of_the_family = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
 of_two_engines = TrainSettings(steps=48, num_prompts=16, sampler_lag=8)
+of_areal = replace(of_two_engines, sampler_lag=4, updates_per_rollout=4, minibatches=4)
 high = replace(of_gspo, steps=16, lr=3e-4)
 of_what_was_learned = TrainSettings(steps=240, num_prompts=16, lr=3e-4)
 cispo = replace(FREE, surrogate=clipped_weight)
@@ -102,6 +104,8 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("two_engines", "8 steps old, weighted where A > 0", weight_on(1.0), of_two_engines, three),
     ("two_engines", "8 steps old, weighted where A < 0, cap 1", weight_on(-1.0, cap=1.0), of_two_engines, three),
     ("two_engines", "8 steps old, weighted where A > 0, cap 1", weight_on(1.0, cap=1.0), of_two_engines, three),
+    ("two_engines", "4 steps old, 4 minibatches, clip to the sampler", replace(FREE, ratio=ratio_to_sampler), of_areal, three),
+    ("two_engines", "4 steps old, 4 minibatches, decoupled PPO", DECOUPLED_PPO.without_kl(), of_areal, three),
     ("the_family", "GRPO", FREE, of_the_family, three),
     ("the_family", "no gradient beyond the limits", replace(FREE, surrogate=uncut_inside), of_the_family, three),
     ("the_family", "no clip", replace(FREE, surrogate=unclipped, bounds=no_bounds), of_the_family, three),
