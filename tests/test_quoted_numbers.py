@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlviz import DCPO, GRPO, GSPO
-from rlviz.pictures import explore_bias
+from rlviz.pictures import explore_bias, explore_coin
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.study import quoted
 from rlviz.study.judged_runs import CHOOSING, FILE, SEEDS, TRAINING
@@ -322,6 +322,7 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [leave_one_out_variance(*state) for state in ((1, 0.5), (0, 0.1), (0, 0.8))]),
     ("policy_gradients", "the quietest of the three: # times the variance of no baseline, where leave-one-out has #",
      lambda: [floats(explore_bias(rule=rule).caption)[-1] for rule in ("batch mean", "leave-one-out")]),
+    ("policy_gradients", "first picture's coin, # times", lambda: floats(explore_coin().caption)[:1]),
     ("start_here", "and its gradient has norm #.", lambda: printed("start_here", "loss ")[1:]),
     ("start_here", "were right # of the time, others #.", lambda: printed("start_here", "before: running sums in")[1:]),
     ("the_ratio", "accuracy # and # (16 updates",

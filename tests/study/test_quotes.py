@@ -10,7 +10,8 @@ from rlviz.study import quoted
 from rlviz.study.effects import OUTCOMES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-LINK = re.compile(r'\[([^\][]+)\]\(experiments/verdicts\.md#(\w+) "([^"]+)"\)')
+LESSONS = sorted(file for folder in (".", "more") for file in (NOTEBOOKS / folder).glob("[0-9]*.ipynb"))
+LINK = re.compile(r'\[([^\][]+)\]\((?:\.\./)?experiments/verdicts\.md#(\w+) "([^"]+)"\)')
 
 
 def agrees(word, name, about):
@@ -26,7 +27,7 @@ def agrees(word, name, about):
     return any(abs(abs(float(number)) - float(word)) <= 0.5 * 10**-digits + 1e-9 for number in numbers)
 
 
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("[0-9]*.ipynb")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: str(path.relative_to(NOTEBOOKS)))
 def test_a_lesson_says_what_the_table_says(path):
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
