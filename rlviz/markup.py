@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 DATA = "application/json"  # of a script that does not run
 MARK = "written by rlviz"  # in each page and picture: the command line replaces no file without it
-EMPTY = ("br", "img", "link", "meta")  # elements that have no end
+EMPTY = ("br", "img", "input", "link", "meta")  # elements that have no end
 CAPTION = "text-align: left; font-weight: bold; white-space: nowrap"
 
 
