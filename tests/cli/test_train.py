@@ -18,7 +18,9 @@ from rlviz import DPO, PairSettings, TrainSettings
 from rlviz.algorithms import find_algorithm
 from rlviz.cli import app
 from rlviz.cli.compare import _contender
+from rlviz.cli.signals import graceful_interrupt, immediate_interrupt
 from rlviz.cli.train import Changes
+from rlviz.parallel import STOPS
 from rlviz.settings import declarations
 from rlviz.study.budget import NOT_SHARED
 from small_models.pairs import make_pairs, read_pairs
@@ -111,6 +113,34 @@ def test_a_signal_ends_the_step_and_in_the_last_one_comes_too_late(
     assert result.exit_code == code, result.output
     assert ("Go on with" in result.output) == (code > 0)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 1
+
+
+@pytest.fixture
+def handler():
+    """Give back the handlers of signals that a test sets."""
+    before = {number: signal.getsignal(number) for number in STOPS}
+    yield signal.signal
+    for number, usual in before.items():
+        signal.signal(number, usual)
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_signals_end_a_step_gracefully_or_at_once_and_an_ignored_one_stays_ignored(number, handler, default_signals):
+    heard = []
+    handler(number, lambda *_: heard.append(number))
+    with graceful_interrupt() as signals:
+        signal.raise_signal(number)
+        assert (signals, heard) == ([number], [])
+        signal.raise_signal(number)  # the second acts as always
+        assert (signals, heard) == ([number], [number])
+    with immediate_interrupt() as stopped:
+        signal.raise_signal(number)
+        stopped.append("went on")
+    assert stopped == [number]
+    handler(number, signal.SIG_IGN)  # as `nohup` does with SIGHUP
+    with graceful_interrupt() as signals:
+        signal.raise_signal(number)
+    assert signals == []
 
 
 def test_the_samples_shown_are_those_of_the_trained_policy(rlviz, tmp_path):

@@ -41,7 +41,7 @@ FIRST = {name: control["value"] for name, control in controls().items()}
 STORY_FIRST = {name: control["value"] for name, control in controls(task=STORY).items()}
 
 
-OFFERS = "export { askedBy, linesOf, messageOf, settingsOf, wished };"
+OFFERS = "export { askedBy, linesOf, messageOf, rowsShown, settingsOf, wished };"
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +123,11 @@ def test_a_recorded_run_stands_for_what_cannot_train_here_and_only_where_it_can_
     addresses = [f"#play.algorithm={name}" for name in ("PPO", "DPO", "Distillation")]
     values = ask(*(["wished", options, address] for options in (with_runs, controls()) for address in addresses))
     assert values == [{"algorithm": "PPO"}, {"algorithm": "DPO"}, {}, {}, {}, {}]
+
+
+def test_where_not_all_rows_can_be_shown_right_and_wrong_ones_are(ask):
+    for rights, most, rows in (("101", 8, [0, 1, 2]), ("0" * 30 + "11", 4, [0, 1, 30, 31]), ("0" * 16, 3, [0, 1, 2])):
+        assert ask(["rowsShown", [{"isRight": one == "1"} for one in rights], most]) == [rows]
 
 
 @pytest.mark.parametrize("name", in_page.OFFERED)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from small_models.evaluation import beginning_logp
-from small_models.policies import CHECKPOINTS, load_policy, shipped_policies
-from small_models.tasks import TASKS, Chain
+from small_models.policies import CHECKPOINTS, build_policy, load_policy, shipped_policies
+from small_models.tasks import TASKS, Chain, Sort
 from small_models.tokenizer import encode
-from small_models.warm_start import RECIPES, measure_reasoning
+from small_models.warm_start import RECIPES, Phase, Recipe, measure_reasoning
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 
@@ -19,6 +19,28 @@ def test_every_shipped_policy_has_a_recipe_and_every_task_a_policy():
     assert len(BY_NAME) == len(RECIPES)
     assert {task.name for task in TASKS} <= set(BY_NAME)
     assert all(BY_NAME[task.name].task.name == task.name for task in TASKS)
+
+
+class Counted(Sort):
+    """sort, counting what it demonstrates."""
+
+    def __init__(self):
+        self.demonstrated = 0
+
+    def demonstrate(self, prompt, rng):
+        self.demonstrated += 1
+        return super().demonstrate(prompt, rng)
+
+
+def test_each_phase_imitates_its_own_task_in_its_own_way():
+    one, two = Counted(), Counted()
+    recipe = Recipe("x", (Phase(one, max_steps=2, batch_size=4), Phase(two, max_steps=3, batch_size=8, lr=1e-12)))
+    looks = [(record.step, policy.model.lm_head.weight.detach().clone()) for policy, record in recipe.make()]
+    steps, weights = zip(*looks, strict=True)
+    assert steps == (2, 5)  # counted over both
+    assert (one.demonstrated, two.demonstrated) == (2 * 4, 3 * 8)
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-8)
+    assert not torch.equal(weights[0], build_policy().model.lm_head.weight)
 
 
 @pytest.fixture(scope="module")
