@@ -45,6 +45,20 @@ def test_the_docstring_has_a_line_for_each(kind):
         assert f"{name}: {declaration.help_line()}" in lines
 
 
+def test_a_help_line_has_help_range_and_defaults():
+    declared = declarations(TrainSettings)
+    assert (
+        declared["group_size"].help_line() == "Responses to each prompt, G. [at least 1, default: 8; with a critic 1]"
+    )
+    assert declared["top_p"].help_line().endswith("[above 0 and at most 1, default: 1]")
+    assert (
+        declared["steps"]
+        .help_line(declarations(PairSettings)["steps"])
+        .endswith("[at least 1, default: 120; of pairs 200]")
+    )
+    assert declared["max_new_tokens"].help_line().endswith("[at least 1, default: the task's own]")
+
+
 def test_default_settings_are_the_declared_ones():
     for algorithm in ALGORITHMS:
         chosen = default_settings(algorithm)

@@ -261,6 +261,17 @@ def test_columns_and_first_steps():
     assert not {"critic/kl", "actor/entropy_loss"} & set(critic.columns)  # verl 0.9.1 does not write its older names
 
 
+def test_a_recipe_with_a_high_learning_rate():
+    read = explain_config(
+        "bf16: true\nuse_vllm: true\nnum_generations: 6\nlearning_rate: 3.0e-05\nmax_completion_length: 900"
+    )
+    assert read.batch.group == 6 and any("divisible by num_generations (6)" in why for why in read.batch.refused)
+    assert any("lr 3e-05 is 30 times" in why for _, why in read.symptoms)
+    for sound in ("learning_rate: 2e-6", "learning_rate: 3e-5\nuse_peft: true"):
+        read = explain_config(f"num_generations: 8\nbeta: 0.04\n{sound}")
+        assert not any("times the 1e-6" in why for _, why in read.symptoms)
+
+
 # The facts of public configurations, in our words: what they set that decides the algorithm | its name | what differs. Of verl,
 # . stands for actor_rollout_ref.actor. and @ for algorithm., as in the rows of rlviz.interop.rows.
 REAL = """

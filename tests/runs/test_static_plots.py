@@ -153,3 +153,10 @@ def test_accuracy_stands_as_measured_where_it_was_measured():
     assert points(*lines_of(ax)) == pytest.approx({0: 0.35, 20: 0.4, 40: 0.15})
     (level,) = (line for line in ax.get_lines() if line.get_marker() == "None")
     assert level.get_ydata()[0] == 0.35
+
+
+def test_a_single_spike_is_no_signal():
+    spiky = history()
+    spiky.loc[spiky["step"] == 20, "kl"] = 500.0
+    (line,) = lines_of(hacking({"hacked": [spiky]})["kl"])
+    assert points(line)[20] == pytest.approx(2.1)  # the five values round step 20 are 1.8, 1.9, 500, 2.1, 2.2
