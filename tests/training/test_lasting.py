@@ -104,6 +104,26 @@ def test_when_a_run_saves(step_seconds, save_seconds, evaluation_seconds, saved_
     assert saved == saved_steps
 
 
+def test_half_a_step_is_not_saved_and_what_is_saved_is_not_saved_again(monkeypatch, tmp_path, finished_run):
+    run = start(out=tmp_path / "run")
+    next(run), next(run), run.save()
+    before = (tmp_path / "run" / "checkpoint").stat().st_ino
+    run.save()
+    assert (tmp_path / "run" / "checkpoint").stat().st_ino == before
+    interrupted = records.record_groups
+
+    def interrupt(*args):
+        monkeypatch.setattr(records, "record_groups", interrupted)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(records, "record_groups", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        next(run)
+    run.close()
+    list(resume(tmp_path / "run", device="cpu"))
+    assert rows(tmp_path / "run") == rows(finished_run)
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks Linux which file a descriptor is of")
 def test_all_is_on_the_disk_before_a_checkpoint_takes_its_place(monkeypatch, tmp_path):
     """As the system sees it: every file of the new checkpoint and the records flushed, then the renames, then the folder."""
@@ -134,6 +154,20 @@ def test_a_checkpoint_under_another_name_is_taken_where_a_kill_left_it(left, cop
     run = resume(copied, steps=5, device="cpu")
     assert run.step == 4 and weights(copied) == weights(finished_run)
     assert [path.name for path in copied.glob("checkpoint*")] == ["checkpoint"]
+
+
+def test_a_rename_that_fails_leaves_the_checkpoint_before(copied, monkeypatch):
+    run, before, rename = resume(copied, steps=5, device="cpu"), weights(copied), Path.rename
+
+    def refused(self, to):  # as on Windows, where another program has one of its files open
+        if self.name == "checkpoint.new":
+            raise PermissionError(errno.EACCES, "in use")
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(OSError, match="its last checkpoint, of step 4, is safe"):
+        list(run)
+    assert weights(copied) == before
 
 
 def no_space(*_, **__):
