@@ -181,6 +181,18 @@ def test_a_finger_moves_a_handle_and_not_the_page(opened: Callable[..., Page]) -
     assert middle(disc)[1] == y  # the page stands where it stood
 
 
+def test_keys_move_a_handle(opened: Callable[..., Page]) -> None:
+    tab = opened()
+    handle = tab.locator(".rlviz-grip").first
+    handle.focus()
+    numbers = []
+    for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "PageDown", "PageUp", "Home", "End"):
+        handle.press(key)
+        numbers.append(float(handle.get_attribute("aria-valuenow") or "nan"))
+    assert numbers == pytest.approx([0.5, 0.6, 0.5, 0.0, 1.0, 0.0, 1.0])
+    assert (handle.get_attribute("aria-valuemin"), handle.get_attribute("aria-valuemax")) == ("0", "1")
+
+
 def test_a_slider_plays_to_its_end_and_a_hand_stops_it(opened: Callable[..., Page]) -> None:
     tab = opened()
     play = tab.get_by_role("button", name="play: shift")
