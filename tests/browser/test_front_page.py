@@ -10,7 +10,7 @@ import pytest
 
 from rlviz.runs.sentences import GUIDE, RESTS_AT, SUBJECT
 from small_models.tasks.sentences import ANIMALS, HAPPY, WORDS
-from tests.browser.playing import IN_SIGHT, until
+from tests.browser.playing import IN_SIGHT, SECONDS, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -117,6 +117,17 @@ HOSTILE = [
     "#play.liked=" + "+".join(["dog", "<script>alert(1)</script>", "__proto__"] * 150),
     "#task=%3Cimg%20src=x%20onerror=alert(1)%3E&play.liked=happy",
 ]
+
+
+def test_why_a_word_is_pushed_is_told_with_its_numbers(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
+    until(page, "rlviz.run.step >= 2")
+    page.get_by_role("button", name="Pause").click()
+    page.locator(WORD).nth(1).click()
+    page.get_by_role("button", name="why this push?").click()
+    terms = page.locator(".play-terms")
+    terms.get_by_text("DCPO", exact=False).wait_for(timeout=SECONDS * 1000)
+    assert "was sampled with probability" in terms.inner_text() and "Push on its log-probability" in terms.inner_text()
 
 
 @pytest.mark.parametrize("address", HOSTILE, ids=["400 chips", "a script"])

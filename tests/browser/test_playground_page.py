@@ -179,6 +179,14 @@ def test_an_experiment_and_a_token_answer_in_sight(browser: Browser, file: Path,
     context.close()
 
 
+def test_a_run_that_diverges_says_so_and_can_begin_again(visit: Callable[..., Page]) -> None:
+    page = visit("#task=chain&play.lr=1000&play.updates_per_rollout=16")
+    until(page, "document.querySelector('.play-said').textContent.includes('diverged') || rlviz.run.step > 25")
+    page.get_by_label("learning rate").fill("3")
+    page.get_by_role("button", name="⟲ Again").click()
+    until(page, "rlviz.run.step >= 2 && rlviz.run.settings.lr === 0.0003")
+
+
 def test_who_wants_no_motion_presses_train(chromium: str, browser: Browser, file: Path) -> None:
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()

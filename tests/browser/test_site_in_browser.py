@@ -105,6 +105,16 @@ def test_a_recorded_run_is_played_and_its_address_leads_back(visit: Callable[...
     again.get_by_text(re.compile(r"Step [1-7]?\d of 80\.")).first.wait_for()
 
 
+def test_a_run_on_pairs_is_played_without_groups(visit: Callable[..., Page]) -> None:
+    page = visit("runs/dpo.html")
+    page.get_by_text("Step 1 of 120.").first.wait_for()
+    page.get_by_text("Nothing is sampled in a step").wait_for()
+    page.get_by_role("button", name="▶ Play").click()
+    page.get_by_text(re.compile(r"Step ([4-9]|\d\d+) of 120\.")).first.wait_for(timeout=60_000)
+    page.get_by_text("Log-probability against the start").first.wait_for()
+    assert page.locator(".ri .tok").count() == 0
+
+
 def test_the_search_is_worked_by_keys_said_aloud_and_fits_a_phone(visit: Callable[..., Page]) -> None:
     page = visit("runs.html")
     search = page.get_by_role("search")
