@@ -1,13 +1,8 @@
 """What is imported, and what is not, until there is a picture to see or a first step of training: modules, not seconds."""
 
-import gc
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-
-from rlviz import imports
 
 COMPILER = {"torch._dynamo", "torch.distributed.tensor", "sympy"}
 TABLES = {"pandas", "scipy", "sklearn"}
@@ -84,28 +79,3 @@ def test_no_picture_waits_for_a_model_or_for_tables(tmp_path):
     (imported,) = modules_after(PICTURES, folder=tmp_path)
     assert {"torch", "matplotlib.figure", "rlviz.pictures.sampling"} <= imported
     assert not imported & (MODEL | TABLES | {"matplotlib.pyplot"})
-
-
-def test_what_is_imported_for_good_leaves_the_search_for_garbage(monkeypatch):
-    calls = []
-    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
-    with pytest.raises(ModuleNotFoundError):
-        imports.import_without_gc("no_such_module")
-    assert gc.isenabled()  # after a failure, too
-    calls.clear()
-    monkeypatch.setattr(imports, "import_module", lambda name: calls.append((name, gc.isenabled())))
-    imports.import_without_gc("no_such_module")
-    assert calls == [("no_such_module", False), "freeze"] and gc.isenabled()
-    imports.import_without_gc("sys")  # is loaded already
-    assert calls[2:] == [("sys", True)]
-
-
-def test_training_is_imported_for_good(monkeypatch):
-    from typer.testing import CliRunner
-
-    from rlviz.cli import app, train
-
-    imported = []
-    monkeypatch.setattr(train, "import_without_gc", imported.append)
-    assert CliRunner().invoke(app, ["train", "--algorithm", "nothing"]).exit_code == 2
-    assert imported == ["rlviz.training.start"]

@@ -28,7 +28,6 @@ from rlviz.cli.options import (
     without_usual_kl,
 )
 from rlviz.cli.terminal import console, exit_after, notes, plain, plain_lines, say
-from rlviz.imports import import_without_gc
 from rlviz.settings import (
     REWARDS,
     ROLLOUTS,
@@ -203,7 +202,6 @@ def train(
     Ctrl-C (or SIGTERM, or a closed terminal) stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
     with console.status("Loading"):
-        import_without_gc("rlviz.training.start")
         if resume is not None:
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule"))
             from rlviz.training import resume as resume_run

@@ -113,6 +113,12 @@ def test_all_of_it_can_be_done_by_the_keyboard(visit: Callable[..., Page]) -> No
     until(page, "rlviz.run.settings.task === 'sentences' && rlviz.run.step >= 1")
 
 
+HOSTILE = [
+    "#play.liked=" + "+".join(["dog", "<script>alert(1)</script>", "__proto__"] * 150),
+    "#task=%3Cimg%20src=x%20onerror=alert(1)%3E&play.liked=happy",
+]
+
+
 def test_why_a_word_is_pushed_is_told_with_its_numbers(visit: Callable[..., Page]) -> None:
     page = visit(FAST)
     until(page, "rlviz.run.step >= 2")
@@ -124,16 +130,7 @@ def test_why_a_word_is_pushed_is_told_with_its_numbers(visit: Callable[..., Page
     assert "was sampled with probability" in terms.inner_text() and "Push on its log-probability" in terms.inner_text()
 
 
-HOSTILE = [
-    "#play.liked=" + "+".join(["dog", "<script>alert(1)</script>", "__proto__"] * 150),
-    f"#play.liked=&play.punished={'+'.join(WORDS)}",
-    f"#play.liked={'+'.join(WORDS)}&play.enough=1",
-    "#play.liked=&play.punished=",
-    "#task=%3Cimg%20src=x%20onerror=alert(1)%3E&play.liked=happy",
-]
-
-
-@pytest.mark.parametrize("address", HOSTILE, ids=["400 chips", "all punished", "always 1", "always 0", "a script"])
+@pytest.mark.parametrize("address", HOSTILE, ids=["400 chips", "a script"])
 def test_whatever_an_address_says_it_trains_and_evaluates_nothing(address: str, visit: Callable[..., Page]) -> None:
     page = visit(address)
     until(page, "rlviz.run.step >= 3")
@@ -170,16 +167,3 @@ def test_the_walk_leads_to_what_it_speaks_of(browser: Browser, file: Path, width
     page.get_by_role("button", name="Close the walk").click()
     assert page.locator(".is-spoken-of").count() == 0 and page.locator(".story-guide").is_hidden()
     context.close()
-
-
-def test_an_experiment_asks_before_it_answers_and_the_kl_is_moved_while_it_trains(visit: Callable[..., Page]) -> None:
-    page = visit(FAST)
-    link = page.get_by_role("link", name="the same with KL .2")
-    link.click()
-    until(page, "rlviz.run.settings.beta === 0.2 && rlviz.run.step >= 2")
-    section = page.locator(".play-asked")
-    assert section.locator("details").get_attribute("open") is None
-    assert page.get_by_label("curve below").input_value() == "kl"
-    step = page.evaluate("rlviz.run.step")
-    page.get_by_label("KL β").fill("0")
-    until(page, f"rlviz.run.settings.beta === 0 && rlviz.run.step > {step} + 1")  # it went on

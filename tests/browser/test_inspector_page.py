@@ -178,15 +178,6 @@ def test_a_long_response_folds_and_all_of_it_stays_reachable(long_page: Page) ->
     assert long_page.evaluate("document.activeElement === document.querySelector('.tok[aria-pressed=true]')")
 
 
-def test_the_numbers_are_those_that_python_wrote(page: Page, view: Locator, frozen: Path) -> None:
-    """A term's number in its heading is the one that its lines end in."""
-    view.get_by_role("button", name="Next step with tokens").click()
-    for details in view.locator(".ri-terms > details").all():
-        details.evaluate("e => e.open = true")
-    limits = view.locator(".ri-terms > details", has_text="lower limit").first.text_content()
-    assert "lower limit 0.8" in limits and "= 1 − eps_low= 1 − 0.200" in limits
-
-
 def test_keys_scrub_through_the_steps(page: Page, view: Locator) -> None:
     slider = view.get_by_role("slider", name="step").last  # the one of the bar
     slider.focus()

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import nbformat
 import pytest
@@ -261,18 +260,6 @@ def test_an_algorithm_brings_its_own_numbers(opened: Callable[..., Page]) -> Non
     assert not tab.locator(".rlviz-why").is_visible()
 
 
-def test_the_address_comes_back(opened: Callable[..., Page]) -> None:
-    tab = opened(hash="#other.width=0.1")
-    assert value(tab, "width") == pytest.approx(0.4)
-    tab.get_by_label("algorithm", exact=True).select_option(HOSTILE)
-    tab.locator(".rlviz-grip").first.press("ArrowRight")
-    assert "other.width=0.1" in tab.url
-    again = opened(hash=tab.url[tab.url.index("#") :])
-    assert again.get_by_label("algorithm", exact=True).input_value() == HOSTILE
-    assert value(again, "width") == pytest.approx(0.8)
-    assert value(opened(hash=f"#it.algorithm={quote(HOSTILE)}"), "width") == pytest.approx(0.7)  # its own
-
-
 def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> None:
     tab = opened("two.html", hash="#it-2.shift=0.25")
     tab.locator(".rlviz-picture").nth(1).locator("svg").first.wait_for()
@@ -307,21 +294,6 @@ def test_texts_stay_texts(opened: Callable[..., Page]) -> None:
     assert tab.locator("h2").text_content() == HOSTILE
     assert tab.locator(".rlviz-tokens > *").all_text_contents() == ["a", HOSTILE]
     assert HOSTILE in tab.locator(".rlviz-area text").all_text_contents()
-
-
-def test_a_phone_stacks_the_panels_and_a_new_width_keeps_the_values(opened: Callable[..., Page]) -> None:
-    tab = opened(viewport={"width": 1280, "height": 720})
-    figures = tab.locator("figure")
-    assert box(figures.nth(0))["y"] == box(figures.nth(1))["y"]
-    tab.locator(".rlviz-grip").first.press("End")
-    tab.set_viewport_size({"width": 380, "height": 700})
-    tab.wait_for_timeout(300)
-    assert box(figures.nth(0))["x"] == box(figures.nth(1))["x"]
-    assert all(box(one)["x"] >= 0 and box(one)["x"] + box(one)["width"] <= 380 for one in figures.all())
-    assert value(tab, "width") == 1
-    size = tab.locator(".rlviz-axes text").first.evaluate("text => getComputedStyle(text).fontSize")
-    assert 13 <= float(size.removesuffix("px")) <= 14
-    assert tab.evaluate("document.documentElement.scrollWidth") == 380
 
 
 def test_light_and_dark(opened: Callable[..., Page]) -> None:

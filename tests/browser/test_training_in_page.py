@@ -83,18 +83,3 @@ def test_a_browser_trains_as_node_does(opened_page: Callable[..., Page]) -> None
     steps = trained(4, **settings)
     expected = [[step[name] for name in names] for step in steps]
     assert [json.loads(step) for step in actual] == expected  # to the last bit
-
-
-def test_it_plays_pauses_and_answers_while_it_plays(opened_page: Callable[..., Page]) -> None:
-    tab = opened_page()
-    count = "answers.filter(({ is }) => is === 'step').length"
-    tab.evaluate("ask({ do: 'start' }); ask({ do: 'play' })")
-    until(tab, f"{count} >= 2")
-    tab.evaluate("ask({ do: 'set', settings: { lr: 1e-5 } })")
-    until(tab, "answers.some(({ is, lr }) => is === 'step' && lr < 1e-5)")
-    tab.evaluate("ask({ do: 'pause' }); ask({ do: 'look', step: 1 })")
-    until(tab, "answers.some(({ after }) => after)")
-    before = tab.evaluate(count)
-    time.sleep(0.5)
-    assert tab.evaluate(count) == before
-    assert tab.evaluate("answers.filter(({ is }) => is === 'refused' || is === 'error').length") == 0

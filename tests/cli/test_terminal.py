@@ -8,27 +8,16 @@ import pytest
 from small_models.sampling import Samples
 
 ESC = "\x1b[31mred\x1b]0;title\x07\x9b2J"
-REFUSED = (  # the commands that take a path
+REFUSED = (  # all commands refuse in one place: a name that Python shows, one that the system does, one that is none
     ("train", "--resume", "{}"),
-    ("train", "--task", "{}.jsonl", "--rule", "exact", "--policy", "chain"),
-    ("compare", "{}"),
-    ("inspect", "{}"),
-    ("inspect", "{}", "--out", "{}.pdf"),
-    ("diagnose", "{}"),
-    ("export", "{}/run", "--to", "trl"),
     ("explain", "{}.yaml"),
-    ("import", "{}"),
-    ("plot", "clip", "--out", "{}.gif"),
-    ("map", "--out", "{}.gif"),
     ("playground", "--out", "{}.pdf"),
-    ("site", "--out", "{}.file"),
 )
 
 
 @pytest.mark.parametrize("command", REFUSED, ids=" ".join)
 def test_a_refusal_obeys_no_path(rlviz, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / f"{ESC}.file").touch()
     result = rlviz(*(part.replace("{}", ESC) for part in command))
     assert result.exit_code == 2 and "red" in result.output, result.output
     assert not set(result.output) & set("\x1b\x07\x9b")
@@ -49,12 +38,6 @@ def test_what_a_policy_writes_is_shown_and_not_obeyed(rlviz, tmp_path, monkeypat
     result = rlviz("train", "--steps", 1, "--num-prompts", 2, "--group-size", 2, "--out", tmp_path / f"{ESC}run")
     assert result.exit_code == 0 and "1[bold]" in result.output, result.output
     assert not set(result.output) & set("\x1b\x07\x9b")
-
-
-def test_explain_does_not_obey_what_stands_in_a_file(rlviz, tmp_path):
-    (tmp_path / "x.py").write_text("GRPOConfig(num_generations=8, beta=f('\x1b[31m[red]'), **{'[bold]': 1})")
-    result = rlviz("explain", tmp_path / "x.py")
-    assert result.exit_code == 0 and "\x1b" not in result.output and "[red]" in result.output
 
 
 @pytest.mark.parametrize("command", ["predictions", "grade", "course", "lab"])

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from rlviz.page.image import FILLS, in_palette, png
+from rlviz.page.image import in_palette, png
 from rlviz.page.style import new_figure, save_figure
 from rlviz.pictures import explore_clip
 
@@ -44,19 +44,6 @@ def test_fills_are_kept_and_edges_move_by_half_a_step_at_most():
     moved = np.abs(after[0, :256, 0] - GREY)
     assert moved.max() == 8 and len(np.unique(after[0, :256, 0])) == 16
     assert after[0, 0, 0] == 0 and after[0, 255, 0] == 255
-
-
-def test_a_colour_is_a_fill_from_a_share_of_the_pixels_on():
-    """5 in 10,000 of 400,000 are 200; (230, 159, 3) is nearest to (238, 153, 0)."""
-    assert FILLS == 0.0005
-    assert tuple(decoded(in_palette(encoded(picture(fill=199))))[1, 0]) == (238, 153, 0, 255)
-
-
-def test_what_has_a_palette_or_is_translucent_stays_as_it_is():
-    small, glass = in_palette(encoded(picture())), picture()
-    glass[5, 5, 3] = 254
-    assert in_palette(small) is small
-    assert in_palette(encoded(glass)) == encoded(glass)
 
 
 def test_texts_and_resolution_are_kept():

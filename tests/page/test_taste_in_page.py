@@ -122,12 +122,6 @@ def test_what_a_page_saves_python_reads_and_back(tmp_path):
     assert ask("taste.readPreferences(given, task)", text, tmp_path) == [vars(one) for one in pairs]
 
 
-def test_contradictions_alone_say_nothing(tmp_path):
-    pairs = [{**FINE}, {**FINE, "chosen": FINE["rejected"], "rejected": FINE["chosen"]}]
-    weights = ask("taste.fitTaste(given, task).weights", pairs, tmp_path)
-    assert max(map(abs, weights.values())) < 1e-9
-
-
 def test_two_judges_of_the_same_pairs_agree_as_python_says(tmp_path):
     first, rng = judged(40, 8), random.Random(3)
     turned = [Preference(one.prompt, one.rejected, one.chosen) if rng.random() < 0.3 else one for one in first[10:]]

@@ -200,16 +200,6 @@ def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):
     assert inspector.token == min(lengths)  # a choice beyond the end of a shorter response becomes its last token
 
 
-def test_from_a_step_to_one_with_tokens_of_another_group_it_goes_to_that_group(grpo):
-    records, _ = grpo
-    bare = tuple(replace(g, responses=tuple(replace(r, tokens=()) for r in g.responses)) for g in records[5].groups)
-    watched = replace(records[5], groups=(*bare[:2], records[5].groups[2]))
-    inspector = inspect_run([*records[:3], replace(watched, step=4)], algorithm=GRPO)
-    inspector.go(step=3, group=1)
-    inspector.go(step=4)
-    assert inspector.group == 3
-
-
 def test_a_run_on_pairs_has_curves_and_numbers_and_no_groups():
     record = PairRecord(
         step=1, seconds=0.1, loss=0.6, grad_norm=1.0, margin=0.1, pair_accuracy=0.75, chosen_reward=0.1, rejected_reward=0.0,

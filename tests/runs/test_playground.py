@@ -27,7 +27,6 @@ from rlviz.runs.playground import (
     controls,
     page_payload,
     standalone_page,
-    tabs,
 )
 from rlviz.runs.recordings import RECORDINGS
 from rlviz.runs.tries import SENTENCE_TRIES, TRIES
@@ -42,7 +41,7 @@ FIRST = {name: control["value"] for name, control in controls().items()}
 STORY_FIRST = {name: control["value"] for name, control in controls(task=STORY).items()}
 
 
-OFFERS = "export { askedBy, asking, columnsOf, groupOf, linesOf, messageOf, rowsShown, settingsOf, wished };"
+OFFERS = "export { askedBy, linesOf, messageOf, rowsShown, settingsOf, wished };"
 
 
 @pytest.fixture(scope="module")
@@ -129,39 +128,6 @@ def test_a_recorded_run_stands_for_what_cannot_train_here_and_only_where_it_can_
 def test_where_not_all_rows_can_be_shown_right_and_wrong_ones_are(ask):
     for rights, most, rows in (("101", 8, [0, 1, 2]), ("0" * 30 + "11", 4, [0, 1, 30, 31]), ("0" * 16, 3, [0, 1, 2])):
         assert ask(["rowsShown", [{"isRight": one == "1"} for one in rights], most]) == [rows]
-
-
-def test_a_group_s_tokens_stand_where_its_numbers_do(ask):
-    """Two groups of two responses of at most three tokens; the second response of the second group is two tokens long."""
-    record = {
-        "is": "record", "N": 2, "G": 2, "T": 3, "prompts": ["12345=", "00001="],
-        "tokens": {"float": [2, 3, 1, 4, 5, 1, 6, 7, 1, 37 + 1, 3, 0]}, "mask": {"float": [1] * 9 + [1, 1, 0]},
-        "advantages": {"float": [0] * 6 + [0.5, 0.5, 0.5, -1, -3, 99]}, "rewards": {"float": [0, 0, 1, 0]},
-        "correct": {"float": [0, 0, 1, 0]}, "paid": {"float": [0, 0, 1, 1]}, "isDead": {"float": [1, 0]},
-        "uses": {"float": [0, 1]},
-    }  # fmt: skip
-    first, second = ask(["groupOf", record, 0], ["groupOf", record, 1])
-    assert (first["isDead"], first["isUsed"], second["isDead"], second["isUsed"]) == (True, False, False, True)
-    assert second["prompt"] == "00001="
-    right, wrong = second["rows"]
-    assert (right["texts"], right["places"], right["A"], right["isRight"]) == (["4", "5", "$"], [6, 7, 8], 0.5, True)
-    assert (wrong["texts"], wrong["places"], wrong["A"], wrong["isRight"]) == (["=", "1"], [9, 10], -2, False)
-
-
-STEP, DIVERGED, DONE = ({"is": kind} for kind in ("step", "diverged", "done"))
-REPLIES = {  # what a worker replies, and to which of two messages → what the two are answered; None: nothing yet
-    "in order": ([(0, STEP), (0, DONE), (1, STEP), (1, DONE)], [[STEP], [STEP]]),
-    "out of order": ([(1, STEP), (0, STEP), (1, DONE), (0, DONE)], [[STEP], [STEP]]),
-    "more than one": ([(0, STEP), (0, DIVERGED), (0, DONE), (1, DONE)], [[STEP, DIVERGED], []]),
-    "twice": ([(0, STEP), (0, DONE), (0, STEP), (0, DONE), (1, DONE)], [[STEP], []]),
-    "to nobody": ([(9, STEP), (9, DONE), (1, STEP), (1, DONE)], [None, [STEP]]),
-}
-
-
-def test_a_message_is_answered_by_the_replies_that_carry_its_id_whenever_they_come(ask):
-    sent = [[{"to": to, **reply} for to, reply in replies] for replies, _ in REPLIES.values()]
-    answers = ask(*(["asking", 2, replies] for replies in sent))
-    assert dict(zip(REPLIES, answers, strict=True)) == {name: expected for name, (_, expected) in REPLIES.items()}
 
 
 @pytest.mark.parametrize("name", in_page.OFFERED)
@@ -256,28 +222,6 @@ def test_the_lines_in_python_train_on_the_same_sentences(ask):
     _, task, algorithm, _ = eval(call, names | {"list_of": lambda *parts: parts})
     assert task.words == WordReward(["dog"], ["cat"], enough=1, short=True)
     assert algorithm == GRPO.with_parameters(beta=0.5)
-
-
-def test_an_address_chooses_the_tab_whose_task_it_names(ask):
-    addresses = [
-        "",
-        "#task=chain",
-        "#play.task=trip",
-        "#task=sentences",
-        "#task=nothing",
-        "#play.task=__proto__",
-        "#tab=judge",
-    ]
-    names = ask(*(["tabOf", tabs({}), address] for address in addresses))
-    assert names == [
-        "sentences",
-        "learns to add",
-        "learns to add",
-        "sentences",
-        "sentences",
-        "sentences",
-        "you are the judge",
-    ]
 
 
 def test_the_right_answer_that_is_shown_is_the_task_s(ask):

@@ -3,8 +3,6 @@
 import gzip
 import json
 import re
-import runpy
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,12 +152,3 @@ def test_a_run_folder_is_packed_with_tokens_of_few_groups(tmp_path):
     assert data["run"]["tokens"] == [2] and data["run"]["at"] == [1, 2, 3]
     groups = [len(group["responses"][0]["tokens"]) > 0 for group in data["steps"]["2"]["runs"][0]["groups"]]
     assert len(groups) == 3 and sum(groups) == 1
-
-
-@pytest.mark.parametrize(
-    ("argument", "words"), [("happy", "happy=FOLDER"), ("grpo=x", "trained anew"), ("x", "no recorded run")]
-)
-def test_a_command_that_names_no_run_says_why(argument, words, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["recordings", argument])
-    with pytest.raises(SystemExit, match=words):
-        runpy.run_module("rlviz.runs.recordings.__main__")

@@ -78,11 +78,6 @@ def test_a_model_that_takes_no_such_mask_is_found_out_by_a_look_at_it():
     assert tokens_read(policy, *inputs) == 2 * 6 * (inputs[0].shape[1] + 3)
 
 
-def test_an_attention_that_takes_no_mask_is_named(monkeypatch):
-    monkeypatch.setattr(any_model, "MASKS", ("eager",))
-    assert "sdpa" in abilities(real_policy().model).obstacle
-
-
 @pytest.mark.parametrize(
     ("prompt", "response", "width", "expected"),
     # S / T · √(1 + 6H / S): 48 / 24 · √73 = 17.1; 160 / 512 · √22.6 = 1.5; 8 / 64 · √(1 + 24) = .6, and at least 1

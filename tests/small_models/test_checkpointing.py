@@ -7,7 +7,6 @@ from torch import nn
 from small_models.any_model import abilities
 from small_models.policies import build_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
-from small_models.scorers import Scorer
 from tests.small_models.real import ARCHITECTURES, real_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable")  # its name until transformers 6
@@ -53,30 +52,6 @@ def test_layers_are_computed_again_to_the_same_gradients(name, training):
     assert set(got) == set(expected)
     for parameter, gradient in expected.items():
         torch.testing.assert_close(got[parameter], gradient, rtol=1e-5, atol=1e-7)
-
-
-def test_without_a_gradient_nothing_is_computed_twice():
-    policy = real_policy()
-    abilities(policy.model)
-    policy.model.gradient_checkpointing_enable()
-    calls = calls_of(layers_of(policy.model)[0])
-    sample(policy, ["1="], max_new_tokens=3, stop_at_end=False)
-    assert len(calls) == 3
-    with torch.no_grad():
-        logits_of(policy)
-    assert len(calls) == 4
-
-
-def test_scorers_compute_again_too():
-    policy = real_policy()
-    policy.model.gradient_checkpointing_enable()
-    scorer = Scorer.from_policy(policy)
-    nn.init.ones_(scorer.head.weight)
-    abilities(scorer.trunk)
-    calls = calls_of(scorer.trunk.layers[0])
-    prompt_ids, prompt_mask = encode_prompts(policy, PROMPTS)
-    scorer.values(prompt_ids, prompt_mask, encode_responses(policy, TEXTS)[0]).sum().backward()
-    assert len(calls) == 2
 
 
 def test_a_model_whose_layers_cannot_is_refused():

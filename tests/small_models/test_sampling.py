@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from small_models.policies import build_policy, load_policy
-from small_models.sampling import _apply_limits, _draw_tokens, response_logits, sample, token_logp
+from small_models.sampling import _apply_limits, _draw_tokens, sample
 from small_models.tasks import Chain, Lookup
 from tests.small_models.test_tasks import OneTable
 
@@ -138,26 +138,6 @@ def test_what_the_tool_writes_counts_among_the_new_tokens(room, text, last):
     assert int(samples.last_positions) == last
     assert samples.truncated.all()
     assert samples.mask[0, 0].tolist() == [True, True, True, False, False, True][:room]
-
-
-def test_groups_whose_responses_call_differently_often():
-    policy, task = load_policy("lookup", device="cpu"), Lookup()
-    rows = Rows(policy)
-    prompts = task.held_out_prompts[:20]
-    samples = sample(policy, prompts, task=task, group_size=8, max_new_tokens=task.max_new_tokens, generator=seeded())
-    assert rows.calls[0] == (20, 7) and {len(shape) for shape in rows.calls[1:]} == {1}  # no second prefill
-    rows.handle.remove()
-    calls = set()
-    for prompt, group, lengths in zip(prompts, samples.texts(policy), samples.lengths.tolist(), strict=True):
-        for text, length in zip(group, lengths, strict=True):
-            turns = task.turns(prompt, text)
-            calls.add(len(turns) // 2)
-            assert len(turns) // 2 == text.count(";") or len(text) >= 17
-            assert sum(map(len, turns[::2])) == length - (len(text) < 18)
-    assert {0, 1, 2} <= calls
-    with torch.no_grad():
-        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    assert (samples.logp - token_logp(logits, samples.tokens))[samples.attention_mask].abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("task", [Chain(), Lookup()], ids=lambda task: task.name)

@@ -88,11 +88,6 @@ def test_at_the_fit_torch_s_cross_entropy_has_no_slope_and_the_curvature_of_the_
     torch.testing.assert_close(torch.autograd.functional.hessian(loss, w).inverse().diagonal().sqrt(), deviations)
 
 
-def test_contradictions_and_equal_pairs_alone_leave_all_weights_at_0():
-    for preferences in ([BETTER, Preference(PROMPT, LOUD, CALM)], [SAME]):
-        assert set(fit_taste(preferences, with_sentence=True).weights.values()) == {0.0}
-
-
 def test_what_cannot_be_fitted_or_judged_is_refused():
     with pytest.raises(ValueError, match="preferences must hold at least one"):
         fit_taste([])

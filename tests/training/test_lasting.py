@@ -208,20 +208,6 @@ def test_a_full_disk_ends_a_run_in_a_sentence_that_says_what_is_safe(what, tmp_p
     assert rows(tmp_path / "run") == rows(finished_run) and len(RunFolder.open(tmp_path / "run").records()) == 4
 
 
-@pytest.mark.parametrize("what", ["model", "flush"])
-def test_a_beginning_that_no_disk_took_may_be_made_again(what, tmp_path, monkeypatch):
-    out = tmp_path / "run"
-    with monkeypatch.context() as full:
-        full.setattr(*FULL[what])
-        with pytest.raises(OSError, match=r"cannot be written \(.*No space left.*\); make room, then begin again"):
-            start(out=out)
-    with pytest.raises(FileNotFoundError, match="only a beginning that was cut off: begin again"):
-        resume(out)
-    assert len(list(start(out=out))) == 4
-    with pytest.raises(FileExistsError, match="is not empty"):
-        start(out=out)
-
-
 def test_another_process_is_refused(copied):
     run = resume(copied, steps=6, device="cpu")
     code = (

@@ -166,7 +166,7 @@ def test_what_its_name_promises_is_there(name, done_run):
         "GSPO on experts": any(n.get("routing_flips") is not None for n in rows),
         "bfloat16": run.path == "transformers",
         "transformers' forward": run.path == "transformers",
-        "recomputed activations": run.path == "transformers",
+        "recomputed activations": run.policy.model.is_gradient_checkpointing,
         "a tool": any(token.observed for r in records for g in groups(r) for token in tokens_of(g)),
     }
     assert promised.get(name, True)

@@ -8,13 +8,10 @@ import torch
 
 from rlviz.algorithms import DAPO, DCPO, ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
 from rlviz.training import TrainSettings, train
-from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
 from rlviz.training.rollout import Rollout
-from small_models.pairs import Pair
 from small_models.policies import load_policy
-from small_models.scorers import RewardModel
 from small_models.tasks import Lookup
 
 NO_KL = replace(GRPO, kl=None)
@@ -60,12 +57,6 @@ def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
     assert numbers[0]["entropy"] == numbers[1]["entropy"] < math.log(48)
 
 
-def test_credit_skips_what_the_tool_wrote():
-    rollout = start(PPO, replace(SHORT, num_prompts=40, group_size=1)).collect()
-    observed = rollout.samples.observed
-    assert observed.any() and not rollout.advantages[observed].any() and not rollout.returns[observed].any()
-
-
 def test_what_the_tool_wrote_may_be_unlikely():
     run = start(NO_KL, replace(SHORT, num_prompts=32, min_old_prob=0.1))
     rollout = run.collect()
@@ -101,34 +92,6 @@ def test_the_last_step_ends_with_the_policy_s_last_token(room):
     assert (samples.observed & ((places > lasts) if room == 4 else (places < lasts))).any()
     right = torch.tensor([[grade.correct for grade in row] for row in rollout.sampled.grades])
     assert torch.equal(rewards.gather(-1, lasts).squeeze(-1), right.float())
-
-
-def test_a_reward_model_reads_what_the_tool_wrote():
-    run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=4))
-    samples = run.collect().samples
-    for reads in ("last", "mean"):
-        model = RewardModel.from_policy(run.policy, reads=reads)
-        torch.nn.init.normal_(model.scorer.head.weight, generator=torch.Generator().manual_seed(0))
-        scores = model.score(samples)
-        p, g = samples.observed.any(-1).nonzero()[0].tolist()
-        ids = torch.cat([samples.prompt_ids[p], samples.tokens[p, g]]).unsqueeze(0)
-        with torch.no_grad():
-            after = model.scorer.head(model.scorer.trunk(ids).last_hidden_state)[0, 7:, 0]
-        expected = after[3] if reads == "last" else after.mean()
-        assert float(scores[p, g]) == pytest.approx(float(expected), abs=1e-5)
-
-
-def test_the_probability_of_a_pair_s_response_is_that_of_the_policy_s_own_tokens():
-    policy, prompt = load_policy("lookup", device="cpu"), "kq:2:3="
-    *_, entry, answer = TASK.path(prompt)
-    chosen = f"?3;{entry},?{entry};{answer},#{answer}"
-    ids = torch.tensor([policy.tokenizer(prompt + chosen + "$", add_special_tokens=False)["input_ids"]])
-    with torch.no_grad():
-        logp = policy.model(ids).logits.log_softmax(-1)[0]
-        with_tool, without = (pair_logp(policy, [Pair(prompt, chosen, "#1")], task)[0, 0] for task in (TASK, None))
-    response = [7, 8, 9, 12, 13, 14, 17, 18, 19]  # places in prompt and response; 10, 11, 15 and 16 are the tool's
-    assert float(with_tool) == pytest.approx(sum(float(logp[place - 1, ids[0, place]]) for place in response), abs=1e-4)
-    assert float(with_tool) > float(without) + 1
 
 
 def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see():

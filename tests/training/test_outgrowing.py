@@ -10,7 +10,6 @@ from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.training import default_settings, train
 from rlviz.training.rollout import Rollout
 from small_models.any_model import abilities
-from small_models.policies import load_policy
 from small_models.precision import in_bfloat16
 from tests.training.peak import peak_bytes
 
@@ -80,18 +79,3 @@ class TestPrecision:
         settings = default_settings(DPO, precision="bfloat16", batch_size=8, num_pairs=8, evaluate_every=0)
         record = next(train("chain", DPO, settings))
         assert record.margin == 0 and record.loss == pytest.approx(0.6931, abs=1e-4)
-
-
-class TestActivations:
-    def test_recomputed_ones_give_the_same_curve_in_less_memory(self):
-        curves, peaks = [], []
-        for activations in ("kept", "recomputed"):
-            settings = default_settings(NO_KL, num_prompts=32, group_size=4, evaluate_every=0, activations=activations)
-            policy = load_policy("chain", device="cpu").on_transformers()  # a decoder takes less, and keeps them
-            run = train(policy, "chain", NO_KL, settings)
-            curves.append([next(run).loss, next(run).loss])
-            rollout = run.collect()
-            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
-        assert run.path == "transformers"
-        assert curves[0] == pytest.approx(curves[1], abs=1e-5)
-        assert peaks[1] < peaks[0]

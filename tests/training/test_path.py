@@ -7,7 +7,10 @@ from rlviz.training import RunFolder, TrainSettings, resume, train
 from small_models.policies import load_policy
 
 SHORT = TrainSettings(steps=3, num_prompts=4, group_size=4, updates_per_rollout=2, evaluate_every=2, details_every=2)
-YOUNG = "mismatch_kl", "mismatch_std", "mismatch_outside", "token_ratio_std", "sequence_ratio_std", "routing_flips"
+YOUNG = (
+    "mismatch_kl mismatch_std mismatch_outside token_ratio_std sequence_ratio_std routing_flips reward_parts reward_std "
+    "held_out_reward"
+).split()
 
 
 def test_a_run_of_before_goes_on_as_it_was_computed(tmp_path):
@@ -22,7 +25,7 @@ def test_a_run_of_before_goes_on_as_it_was_computed(tmp_path):
     config.write_text(json.dumps({**saved, "settings": settings}), encoding="utf-8")
     metrics.write_text(json.dumps({k: v for k, v in row.items() if k not in YOUNG}) + "\n", encoding="utf-8")
     (record,) = RunFolder.open(tmp_path / "run").records()
-    assert [getattr(record, name) for name in YOUNG] == [None] * 6
+    assert [getattr(record, name) for name in YOUNG] == [None] * len(YOUNG)
     again = resume(tmp_path / "run", device="cpu")
     assert again.path == "transformers" and again.settings.policy_samples and len(list(again)) == 2
     assert json.loads(config.read_text(encoding="utf-8"))["path"] == "transformers"

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlviz.algorithms import GRPO, GRPO_PROCESS
+from rlviz.algorithms import GRPO
 from rlviz.training import TrainSettings, learn_reward, train
 from rlviz.training.records import repeated
 from rlviz.training.reward_model import REFRESH_STEPS, refresh
-from rlviz.training.rewards import agreement, pairs_among, step_rewards
+from rlviz.training.rewards import agreement, step_rewards
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import Samples, encode_prompts, encode_responses
@@ -18,7 +18,6 @@ from small_models.tasks import Chain
 
 TASK = Chain()
 NO_KL = replace(GRPO, kl=None)
-STEPWISE = replace(GRPO_PROCESS, kl=None)
 SHORT = TrainSettings(
     steps=4, num_prompts=6, group_size=4, evaluate_every=2, checkpoint_every=2, details_every=2, lr=1e-3
 )
@@ -80,14 +79,6 @@ def test_steps_end_inside_longer_tokens_too():
     assert ends[0, 0].tolist() == [True, True, True, False, True]
 
 
-def test_agreement_by_hand():
-    correct = torch.tensor([[1.0, 0, 0], [1, 1, 1]])
-    # one right, two wrong: 2 > 1 in order, 2 = 2 half; the second group has no wrong one
-    assert agreement(torch.tensor([[2.0, 1, 2], [0, 0, 0]]), correct) == pytest.approx(0.75)
-    assert agreement(torch.tensor([[0.0, 1, 2], [9, 9, 9]]), correct) == 0
-    assert agreement(torch.zeros(2, 3), torch.ones(2, 3)) is None
-
-
 def test_repetition_by_hand(policy):
     samples = written(policy, ["11111="], [["1112#2", "#3"]])
     assert repeated(samples) == pytest.approx(2 / 10)  # 11, 11 among 7 + 3 tokens
@@ -116,17 +107,6 @@ class TestLearnedReward:
         assert records[1].reward_loss > 0
         assert run.state.reward_pairs[: len(learned.pairs)] == learned.pairs
         assert len(run.state.reward_pairs) > len(learned.pairs)  # the next refresh may replay them
-
-    def test_pairs_of_a_rollout_are_right_and_wrong_responses_to_one_prompt(self, learned):
-        run = start(settings=replace(SHORT, group_size=8, num_prompts=16), reward_model=learned.model)
-        rollout = run.collect()
-        pairs = pairs_among(run.policy, rollout.sampled)
-        assert len(pairs) > 4
-        assert max(sum(pair.prompt == prompt for pair in pairs) for prompt in rollout.sampled.prompts) == 2
-        for pair in pairs:
-            texts = rollout.sampled.texts[rollout.sampled.prompts.index(pair.prompt)]
-            assert {pair.chosen, pair.rejected} <= set(texts)
-            assert TASK.grade(pair.prompt, pair.chosen).correct > TASK.grade(pair.prompt, pair.rejected).correct
 
     def test_a_refresh_learns_from_fresh_pairs_and_a_tenth_of_older_ones(self, learned, monkeypatch):
         from rlviz.training import reward_model as module

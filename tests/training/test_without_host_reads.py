@@ -1,6 +1,6 @@
 """Ready for a GPU, shown without one: on torch's `meta` device, where reading a number is an error, and by counting reads."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +10,6 @@ from rlviz.algorithms.base import PolicyGradient
 from rlviz.training import default_settings, step, train
 from rlviz.types import Batch
 from small_models import host
-from small_models.host import all_on_host, on_host
 from small_models.policies import Policy, load_policy
 from small_models.sampling import response_logits, response_logits_and_hidden, sample, token_logp
 from small_models.scorers import Scorer
@@ -28,19 +27,6 @@ def policy_on_meta():
         "chain", device="cpu"
     )  # computed by the decoder: transformers' modules read whether there is padding
     return Policy(policy.weights.to(META), policy.vocabulary, policy.source)
-
-
-@pytest.fixture
-def copies(monkeypatch):
-    """Let a copy to the host of what has no numbers give fives; return the shapes of what was copied."""
-    copied, cpu = [], torch.Tensor.cpu
-
-    def to_host(tensor):
-        copied.append(tuple(tensor.shape))
-        return torch.full(tensor.shape, 5, dtype=tensor.dtype) if tensor.device == META else cpu(tensor)
-
-    monkeypatch.setattr(torch.Tensor, "cpu", to_host)
-    return copied
 
 
 @pytest.fixture
@@ -114,36 +100,6 @@ class TestAsOnAGpu:
                 assert first[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), name
             texts = [[[r.text for r in group.responses] for group in record["groups"]] for record in (first, other)]
             assert texts[0] == texts[1]
-
-
-class TestOnHost:
-    def test_one_copy_gives_every_tensor_back(self, as_on_a_gpu, copies):
-        @dataclass(frozen=True)
-        class Inner:
-            ids: torch.Tensor
-            name: str
-
-        @dataclass(frozen=True)
-        class Outer:
-            inner: Inner
-            mask: torch.Tensor
-            nothing: None
-            values: torch.Tensor
-
-        ids, mask = torch.tensor([[2**40, 3]]), torch.tensor([True, False, True])
-        values = torch.tensor([0.1, float("nan")], requires_grad=True)
-        copied = all_on_host(Outer(Inner(ids, "one"), mask, None, values))
-        assert copies == [(7,)]
-        assert (
-            torch.equal(copied.inner.ids, ids) and copied.inner.ids.dtype == torch.long and copied.inner.name == "one"
-        )
-        assert torch.equal(copied.mask, mask) and copied.mask.dtype == torch.bool
-        assert torch.equal(copied.values[:1], values[:1].detach()) and copied.values.isnan().tolist() == [False, True]
-        assert not copied.values.requires_grad
-
-    def test_on_a_cpu_nothing_is_copied(self, copies):
-        values = torch.zeros(3)
-        assert on_host(values)[0].data_ptr() == values.data_ptr() and copies == []
 
 
 def test_limits_that_are_none_make_the_loss_no_number_where_nobody_can_be_told(as_on_a_gpu):
