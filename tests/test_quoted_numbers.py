@@ -133,11 +133,16 @@ def one_works(when):
     return printed("entropy_collapse", when)[-4:]
 
 
-LEASHED = "leash, β = .5"
+PENALISED = "KL, β = .5"
+
+
+def ended_right(arm):
+    """Return the accuracies at the end of an arm of lesson 12, seed by seed."""
+    return printed("reward_hacking", f"{arm:18} right")[:3]
 
 
 def right_at_start():
-    return printed("reward_hacking", "the policy itself answers")[0] / 100
+    return printed("reward_hacking", "held-out pairs ranked correctly:")[-1] / 100
 
 
 def narrower():
@@ -235,10 +240,10 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("teaching/14_preferences_and_dpo.md", "and at # with 1",
      lambda: [sum(printed("preferences_and_dpo", "rejected_gain      β = 1 ")) / 3]),
     ("teaching/14_preferences_and_dpo.md", "one seed of three falls to #.",
-     lambda: printed("preferences_and_dpo", "seed 2: accuracy after 50, 100, … 300 updates")[5:6]),
-    ("teaching/12_reward_hacking.md", "(# at step 10,", lambda: printed("reward_hacking", "leash, β = .5  step 10")[-1:]),
+     lambda: printed("preferences_and_dpo", "seed 2: accuracy after 50, 100, …")[5:6]),
+    ("teaching/12_reward_hacking.md", "(# at step 10,", lambda: printed("reward_hacking", f"{PENALISED}     step 10")[-1:]),
     ("teaching/12_reward_hacking.md", "at step 10, # at the end)",
-     lambda: [sum(printed("reward_hacking", "leash, β = .5        right")[:3]) / 3]),
+     lambda: [fmean(ended_right(PENALISED))]),
     ("preferences_and_dpo", "DPO writes (# to #) than the start (# to #).", lambda: judge_says(2) + judge_says(0)),
     ("preferences_and_dpo", "GRPO loses, too: # to #.", lambda: judge_says(1)),
     *(
@@ -277,14 +282,21 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [x for arm in ("RFT", "GRPO") for x in extremes(ran("what_did_it_learn", f"sort, 240 steps, {arm}"))]),
     ("teaching/12_reward_hacking.md", "(# at step 10 without it)",
      lambda: printed("reward_hacking", "a judge        step 10")[-1:]),
+    ("teaching/12_reward_hacking.md", "ranks # % of the pairs", lambda: printed("reward_hacking", "votes of 1 rank")[:1]),
+    ("teaching/12_reward_hacking.md", "and leaves # right, not #.",
+     lambda: [fmean(ended_right(arm)) for arm in ("votes of 1", "a judge")]),
     ("reward_hacking", "after ten steps without any penalty: #.",
      lambda: printed("reward_hacking", "a judge        step 10")[-1:]),
-    ("reward_hacking", "too: # after 10 steps, # after 20 (next table)",
-     lambda: [printed("reward_hacking", row, which)[-1] for row, which in ((LEASHED + "  step 10", 0), ("step 20", 2))]),
-    ("reward_hacking", "accuracy ends # above the start",
-     lambda: [sum(printed("reward_hacking", LEASHED + "        right")[:3]) / 3 - right_at_start()]),
-    ("reward_hacking", "Stopping after ten steps without it: #.",
-     lambda: [printed("reward_hacking", "a judge        step 10")[-1] - right_at_start()]),
+    ("reward_hacking", "accuracy falls from # at step 10 to # at the end.",
+     lambda: [printed("reward_hacking", f"{PENALISED}     step 10")[-1], fmean(ended_right(PENALISED))]),
+    ("reward_hacking", "more than before (#).", lambda: [right_at_start()]),
+    ("reward_hacking", "the policy ends at #, near the rule's #:",
+     lambda: [fmean(ended_right(arm)) for arm in ("votes of 16", "the rule")]),
+    ("reward_hacking", "ranks only # % of the pairs", lambda: printed("reward_hacking", "votes of 1 rank")[:1]),
+    ("reward_hacking", "the policy still ends at #.", lambda: [fmean(ended_right("votes of 1"))]),
+    ("reward_hacking", "end at # right with the renewed reward model, # with the old one, # without",
+     lambda: [fmean(ran("reward_hacking", f"two rounds, {how}"))
+              for how in ("renewed", "old reward model", "renewed, none replayed")]),
     ("write_the_judge", "too: #, #, # with 30 pairs", lambda: [(t := mean_true(30))[0], max(t), t[-1]]),
     ("write_the_judge", "best of 256 has #.", lambda: mean_true(10, way=CHOOSING)[-1:]),
     ("write_the_judge", "β = 0 by # ± # with 30 pairs", lambda: gained_at_equal_kl(30, "words")),

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rlviz import DCPO, DECOUPLED_PPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
+from rlviz import DCPO, DECOUPLED_PPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, learn_reward, train
 from rlviz.algorithms import PPO_PENALTY, RFT
 from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds
@@ -22,7 +22,7 @@ from rlviz.pieces.gae import whiten
 from rlviz.pieces.mismatch import capped_weight
 from rlviz.pieces.ratios import ratio_to_sampler
 from rlviz.pieces.surrogate import clipped_weight, unclipped
-from rlviz.training import find_task
+from rlviz.training import find_task, reward_model
 from small_models.policies import load_policy
 
 FILE = Path(__file__).with_suffix(".csv")
@@ -70,6 +70,8 @@ high = replace(of_gspo, steps=16, lr=3e-4)
 of_what_was_learned = TrainSettings(steps=240, num_prompts=16, lr=3e-4)
 cispo = replace(FREE, surrogate=clipped_weight)
 unlimited = replace(PPO_PENALTY, kl=None, controller=None)
+of_reward_hacking = TrainSettings(steps=40, num_prompts=16, lr=5e-4, reset_reference_every=20)
+renewed = replace(of_reward_hacking, refresh_reward_every=20)
 three = range(3)
 
 # (lesson, what, algorithm, settings, seeds)
@@ -98,6 +100,9 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("dcpo", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_dcpo, lr=3e-4), three),
     ("dcpo", "GRPO", FREE, of_dcpo, range(3, 9)),
     ("dcpo", "DCPO", DCPO, of_dcpo, range(3, 9)),
+    ("reward_hacking", "two rounds, old reward model", GRPO.with_parameters(beta=0.5), of_reward_hacking, three),
+    ("reward_hacking", "two rounds, renewed", GRPO.with_parameters(beta=0.5), renewed, three),
+    ("reward_hacking", "two rounds, renewed, none replayed", GRPO.with_parameters(beta=0.5), renewed, three),
     ("two_engines", "8 steps old", weight_on(), of_two_engines, three),
     ("two_engines", "8 steps old, weighted", weight_on(-1.0, 1.0), of_two_engines, three),
     ("two_engines", "8 steps old, weighted where A < 0", weight_on(-1.0), of_two_engines, three),
@@ -122,8 +127,13 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
 def row(lesson: str, what: str, algorithm: Any, settings: TrainSettings, seed: int) -> dict[str, Any]:
     """Train once; return the accuracy on held-out prompts at the end, and the share of tokens clipped over the run."""
     settings = replace(settings, seed=seed, evaluate_every=settings.steps, details_every=0)
-    task = "sort" if what.startswith("sort") else "chain"
-    run = history(list(train(load_policy(task), find_task(task), algorithm, settings)))
+    name = "sort" if what.startswith("sort") else "chain"
+    task, policy, judge = find_task(name), load_policy(name), {}
+    if lesson == "reward_hacking":
+        reward_model.REPLAYED = 0.0 if what.endswith("none replayed") else 0.1
+        learned = learn_reward(policy, task, seed=seed)
+        judge = {"reward_model": learned.model, "pairs": learned.pairs}
+    run = history(list(train(policy, task, algorithm, settings, **judge)))
     clipped = run.clip_fraction_low + run.clip_fraction_high + run.clip_fraction_dual
     right = round(float(run.held_out_accuracy.iloc[-1]), 4)
     return {"lesson": lesson, "run": what, "seed": seed, "right": right, "clipped": round(float(clipped.mean()), 4)}
