@@ -86,6 +86,10 @@ OTHERS = (
     ("site --out another", "holds config.json, which is neither"),
     ("experiment", "give the name of one experiment, or --all"),
     ("predictions . --lesson 03_grpo --out room.gif", "--out must end in .png, .svg or .pdf; got room.gif"),
+    (
+        "course --edition read --out new --solutions-from 2027-01-15",
+        "--solutions-from goes with --edition student; got",
+    ),
     ("grade . --out grades.txt", "--out must be a file that ends in .csv; got grades.txt"),
     ("grade . --out no/folder/grades.csv", "--out must lie in a folder that exists; no/folder is none"),
 )
