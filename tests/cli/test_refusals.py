@@ -67,6 +67,10 @@ OTHERS = (
     ("inspect run --out no/folder/page.html", "no/folder/page.html cannot be written or read (No such file"),
     ("site --out another", "holds config.json, which is neither"),
     ("experiment", "give the name of one experiment, or --all"),
+    (
+        "course --edition read --out new --solutions-from 2027-01-15",
+        "--solutions-from goes with --edition student; got",
+    ),
     ("grade . --out grades.txt", "--out must be a file that ends in .csv; got grades.txt"),
     ("grade . --out no/folder/grades.csv", "--out must lie in a folder that exists; no/folder is none"),
 )
