@@ -166,7 +166,9 @@ def test_what_its_name_promises_is_there(name, done_run):
         "GSPO on experts": any(n.get("routing_flips") is not None for n in rows),
         "bfloat16": run.path == "transformers",
         "transformers' forward": run.path == "transformers",
-        "recomputed activations": run.policy.model.is_gradient_checkpointing,
+        "recomputed activations": any(
+            getattr(m, "gradient_checkpointing", False) for m in run.policy.weights.modules()
+        ),
         "a tool": any(token.observed for r in records for g in groups(r) for token in tokens_of(g)),
     }
     assert promised.get(name, True)
