@@ -53,7 +53,7 @@ def outlier_curve() -> Curve:
         )
         return {
             "token": index + 1.0,
-            "end": index.amax() + 1.6,
+            "end": torch.ones_like(ratios).sum() + 0.6,
             "ratio": ratios,
             "is_clipped": (grpo == 0).double(),
             "means": means,
@@ -95,18 +95,12 @@ OUTLIER = Picture(
             (
                 Rule(1.0, axis="y", dash="", width=1),
                 Bars("token", "ratio", base=1.0, label="ratio"),
+                Bars(1.0, "far", base=1.0, drag="outlier"),
                 Bars(
-                    "token",
-                    "ratio",
-                    base=1.0,
-                    fill="hatch",
-                    colour="vermilion",
-                    where="is_clipped",
-                    label="clipped by GRPO",
+                    "token", "ratio", 0.8, 1.0, "hatch", colour="vermilion", where="is_clipped", label="clipped by GRPO"
                 ),
                 Rule("grpo_upper", axis="y", colour="ink", width=1.5, drag="grpo_width"),
                 Rule("grpo_lower", axis="y", colour="ink", width=1.5, label="GRPO's limits"),
-                Points(1.0, "far", size=12, colour="ink", fill="none", drag="outlier"),
             ),
             tall=0.65,
             wide=2,
@@ -142,7 +136,9 @@ OUTLIER = Picture(
         "length": Slider(1, LONGEST, 1, 20, "tokens", plays=True),
         "noise": Slider(0.0, 0.3, 0.01, 0.05, "noise of the others, nats"),
         "sign": Choice(
-            {"a right answer, A = 1": "right", "a wrong answer, A = −1": "wrong"}, "a right answer, A = 1", "it is"
+            {"a right answer, A = 1": "right", "a wrong answer, A = −1": "wrong"},
+            "a right answer, A = 1",
+            "the response is",
         ),
         "grpo_width": Slider(value=0.2, stops=(0.03, 0.1, 0.2), label="GRPO's width"),
         "gspo_width": Slider(value=0.03, stops=(0.0003, 0.003, 0.01, 0.03, 0.1, 0.2), label="GSPO's width"),

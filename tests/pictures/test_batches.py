@@ -18,9 +18,9 @@ def groups(p, G):
 )
 def test_both_batches_counted_anew(p, G, P, sampled):
     useful = groups(p, G)
-    found = np.flatnonzero(useful)[:P] + 1  # after how many groups each place is filled
-    filled = int((found <= sampled).sum())
-    spent = found[-1] if filled == P else min(sampled, 10 * P)
+    filling = np.flatnonzero(useful)[:P] + 1  # after how many groups each place is filled
+    filled = int((filling <= sampled).sum())
+    spent = filling[-1] if filled == P else min(sampled, 10 * P)
     names = explore_batches(success_rate=p, group_size=G, prompts=P, sampled=sampled).names()
     assert (names.one("used"), names.one("responses_sampled")) == (filled, spent * G)
     first = min(sampled, P)
