@@ -89,6 +89,23 @@ def rft_above_grpo(task):
     return floats(line.partition(f"{task}: ")[2])[:3]
 
 
+def real_sums(seed=0):
+    """Return of each of 100 sums how many of 16 responses were right before and after training."""
+    with (COURSE / "experiments/real_model_pass.csv").open(encoding="utf-8", newline="") as file:
+        return [(int(row["before"]), int(row[f"after_{seed}"])) for row in csv.DictReader(file)]
+
+
+def solved(seed=0):
+    """Return of the sums at 0 of 16 how many are solved after training, and of the others how many are not."""
+    return [sum(old == 0 < new for old, new in real_sums(seed)), sum(new == 0 < old for old, new in real_sums(seed))]
+
+
+def risen(seed):
+    """Return by how much pass@16 rises, and two standard errors of that."""
+    rises = [(new > 0) - (old > 0) for old, new in real_sums(seed)]
+    return [fmean(rises), 2 * stdev(rises) / len(rises) ** 0.5]
+
+
 def extremes(numbers):
     return [min(numbers), max(numbers)]
 
@@ -109,7 +126,7 @@ def real_model_rows(beta, seed=0, task="happy"):
     return [row for row in rows if (float(row["beta"]), int(row["seed"])) == (beta, seed)]
 
 
-def named_at_equal_reward(beta):
+def named_at_equal_kl(beta):
     return extremes([printed("take_it_home", f"β = {beta}, seed {seed}")[-1] for seed in (0, 1)])
 
 
@@ -287,6 +304,12 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
         for page in ("what_did_it_learn", "teaching/16_what_did_it_learn.md")
         for task in ("sort", "chain", "trip")
     ),
+    ("what_did_it_learn", "of 16 before, # and # of 100 have after",
+     lambda: [sum(new == 16 > old for old, new in real_sums(seed)) for seed in (0, 1)]),
+    ("what_did_it_learn", "at 0, # and # in place of #,",
+     lambda: [*(sum(new == 0 for _, new in real_sums(seed)) for seed in (0, 1)), sum(old == 0 for old, _ in real_sums())]),
+    ("what_did_it_learn", "pass@16 rises by # and # (± #:", lambda: [risen(0)[0], *risen(1)]),
+    ("what_did_it_learn", "16, # are solved now (# with the other seed), and # others", lambda: [solved()[0], *solved(1)]),
     ("what_did_it_learn", "at # to # against # to # ([runs]",
      lambda: [x for arm in ("RFT", "GRPO") for x in extremes(ran("what_did_it_learn", f"sort, 240 steps, {arm}"))]),
     ("teaching/12_reward_hacking.md", "(# at step 10 without it)",
@@ -315,8 +338,8 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("kl", "reward of # in place of #.",
      lambda: [sum(printed("kl", f"words, β = {beta} ")[:3]) / 3 for beta in ("0.2", "0")]),
     ("take_it_home", "from # to # nats: AdamW", entropy_without_gradient),
-    ("take_it_home", "passes .6, # to # % name their subject", lambda: named_at_equal_reward(0.0)),
-    ("take_it_home", "and # to # % with it", lambda: named_at_equal_reward(0.2)),
+    ("take_it_home", "KL of .4, # to # % name their subject", lambda: named_at_equal_kl(0.0)),
+    ("take_it_home", "and # to # % with it (two seeds", lambda: named_at_equal_kl(0.2)),
     ("take_it_home", "its reward is # to #.",
      lambda: extremes([printed("take_it_home", f"β = 0.2, seed {seed}")[1] for seed in (0, 1)])),
     ("take_it_home", "60 steps took # to # minutes",
