@@ -122,7 +122,7 @@ class _Renderer(IPythonRenderer):
         from rlviz.site.search import definitions  # which reads the pages that this module makes
 
         path, _, term = url.partition("#")
-        return definitions(self._course).get(term) if PurePosixPath(path).name == "glossary.md" else None
+        return definitions(self._course).get(term) if PurePosixPath(path).parts[-1:] == ("glossary.md",) else None
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         return str(super().image(text, self._target(url) or url, title))

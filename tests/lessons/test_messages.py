@@ -139,9 +139,9 @@ def test_parts_of_a_message_are_in_chinese_too(monkeypatch):
     )
     assert re.search(r"处（.*）：应为 .*，得到的是 ", repr(check.group_advantage(lambda rewards: rewards * 8)))
     assert repr(Verdict(False, "a sentence without a row.")) == "还不对: a sentence without a row."
-    shown = []
-    monkeypatch.setattr("IPython.display.display", lambda what, **_: shown.append(what))
+    outputs = []
+    monkeypatch.setattr("IPython.display.display", lambda what, **_: outputs.append(what))
     unlabelled("grpo")
-    assert "这次训练用的是哪一种设置？\na) 16 组，每组 8 条，每次采样更新 1 次" in shown[1]["text/plain"]
+    assert "这次训练用的是哪一种设置？\na) 16 组，每组 8 条，每次采样更新 1 次" in outputs[1]["text/plain"]
     assert "它会造成什么结果？" in str(show_bug("grpo"))
     assert check.bug("grpo", line=3, does="b").passed
