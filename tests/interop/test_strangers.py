@@ -275,6 +275,7 @@ HUGE = {
     "900 kB": "beta: 0.1\n" + "own_option: 1\n" * 64_000,
     "YAML of nearly known names": "".join(f"num_generation_{i}: {i}\n" for i in range(9_000)) + "num_generations: 8",
     "flags": "trl grpo --beta 0.1 " + " ".join(f"--num_generation_{i} {i}" for i in range(4_900)),
+    "many flags": "trl grpo --beta 0.1 " + " ".join(f"--a{i} {i}" for i in range(16_000)),
     "a line of dollars": f"{VERL_RUN} {N}=" + "$" * MOST,
     "braces": f"{VERL_RUN} {N}=" + "${a:-" * (MOST // 5),
     "sums": f"{VERL_RUN} {N}=$((" + "1+" * (MOST // 2) + "1))",
@@ -283,7 +284,11 @@ HUGE = {
     "blanks": "trl grpo" + " " * MOST + "--beta 0.1",
     "deep YAML": "beta: " + "[" * DEEP + "]" * DEEP,
     "deep YAML of lines": "beta:\n" + " " + "- " * DEEP + "1",
+    "deep JSON": '{"beta": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "deep sum in Python": "GRPOConfig(num_generations=8, beta=" + "1+" * DEEP * 10 + "1)",
     "deep brackets in Python": "GRPOConfig(num_generations=8, beta=" + "(" * DEEP + "1" + ")" * DEEP + ")",
+    "deep minus in Python": "GRPOConfig(num_generations=8, beta=" + "-" * DEEP + "1)",
+    "deep calls in Python": "GRPOConfig(num_generations=8, beta=" + "f(" * 150 + "1" + ")" * 150 + ")",
     "a value of many lists": f"{VERL_RUN} {N}=" + "[" * DEEP,
 }  # fmt: skip
 PYTHONS_WORDS = (
