@@ -56,6 +56,7 @@ from .algorithms import (
 from .pictures import (
     explore_advantages as explore_advantages,
     explore_aggregation as explore_aggregation,
+    explore_baseline as explore_baseline,
     explore_batches as explore_batches,
     explore_bias as explore_bias,
     explore_bounds as explore_bounds,

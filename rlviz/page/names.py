@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlviz.page.picture import Channel, Choice, Draws, Picture, Say
+from rlviz.page.picture import Channel, Choice, Draws, Picture, Say, Slider
 
 FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 Array = NDArray[np.float64]
@@ -25,6 +25,8 @@ class Names:
         for name, control in picture.controls.items():
             if isinstance(control, Choice):
                 known |= {f"{name}={option}": float(option == values[name]) for option in control.options}
+            elif isinstance(control, Slider) and control.many:
+                known |= {f"{name}{i}": float(number) for i, number in enumerate(values[name], start=1)}
         for part in (values, *parts):
             known |= {name: v.detach().numpy() if hasattr(v, "detach") else v for name, v in part.items()}
         self.known = known

@@ -2,6 +2,7 @@
 from .advantages import explore_advantages as explore_advantages
 from .aggregation import explore_aggregation as explore_aggregation
 from .base import GREY as GREY, new_figure as new_figure, save_figure as save_figure
+from .baseline import explore_baseline as explore_baseline
 from .batches import explore_batches as explore_batches
 from .bias import explore_bias as explore_bias
 from .bounds import explore_bounds as explore_bounds

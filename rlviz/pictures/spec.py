@@ -56,7 +56,9 @@ class ExplorerSpec:
         moved = {mark.drag for mark in self.picture.marks()}
         for mark in self.picture.marks():
             moved |= {*mark.chosen} if isinstance(mark, Cells) else {mark.chosen} if isinstance(mark, Tokens) else set()
-        if unknown := moved - {"", *self.controls}:
+        many = {name: control.many for name, control in self.controls.items() if isinstance(control, Slider)}
+        single = {f"{name}{i}" for name, count in many.items() for i in range(1, count + 1)}
+        if unknown := moved - {"", *self.controls, *single}:
             raise ValueError(f"picture of {self.name}: a mark moves {unknown.pop()!r}, which is no control")
         parameters = () if self.algorithms is None else self.algorithms.parameters
         if twice := sorted(set(parameters) & set(self.picture.controls)):

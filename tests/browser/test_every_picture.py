@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -165,6 +165,12 @@ def handles(root: Locator) -> Iterator[list[str]]:
                 yield root.evaluate(HANDLES, [lists, value])
 
 
+def handle_label(controls: Mapping[str, Any], moved: str) -> str:
+    """Return what the handle of a control is called: its label, and of a slider of which there are many its number."""
+    name = moved if moved in controls else moved.rstrip("0123456789")
+    return " ".join([controls[name].label or name, *[moved[len(name) :]] * (name != moved)])
+
+
 def by_hand() -> set[tuple[str, str]]:
     """Return a handle of each kind, (picture, what it is called): of each mark along each axis, the first that there is."""
     kinds: dict[tuple[str, str], tuple[str, str]] = {}
@@ -172,7 +178,7 @@ def by_hand() -> set[tuple[str, str]]:
         for mark in spec.picture.marks():
             if mark.drag:
                 kind = type(mark).__name__, getattr(mark, "axis", "")
-                kinds.setdefault(kind, (name, spec.controls[mark.drag].label or mark.drag))
+                kinds.setdefault(kind, (name, handle_label(spec.controls, mark.drag)))
     return set(kinds.values())
 
 
@@ -225,7 +231,7 @@ def test_a_picture_fits_a_phone_and_all_that_moves_in_it_moves_and_stands_in_the
 
     # Every handle is moved by keys, one of each kind by the mouse.
     controls = SPECS[name].controls
-    wanted = {controls[mark.drag].label or mark.drag for mark in SPECS[name].picture.marks() if mark.drag}
+    wanted = {handle_label(controls, mark.drag) for mark in SPECS[name].picture.marks() if mark.drag}
     moved: set[str] = set()
     for labels in handles(root):
         for i, label in enumerate(labels):
