@@ -29,7 +29,6 @@ WORDS = {  # of a lesson → what its page says in their place
     "Press **Stop** when you like. **Resume** goes on": "Press **Pause** when you like; **Train** goes on",
     "Below the curves you see": "The first box shows",
     "before you run the cell": "before you read on",
-    "(The cells call it": "(The code calls it",
 }
 RUNNING = re.compile(r"Shift ?\+ ?Enter|\b[Rr]un (?:the|this|these|all|every|next)\b[^.\n]*\bcells?\b|\b[Rr]e-?run\b")
 PANEL = "training_panel"
