@@ -280,6 +280,11 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
      lambda: [fmean(ended_right(PENALISED))]),
     ("preferences_and_dpo", "DPO writes (# to #) than the start (# to #).", lambda: judge_says(2) + judge_says(0)),
     ("preferences_and_dpo", "GRPO loses, too: # to #.", lambda: judge_says(1)),
+    ("preferences_and_dpo", "liking, # to # at the start, is # to # after DPO and # to # after GRPO",
+     lambda: judge_says(0) + judge_says(2) + judge_says(1)),
+    ("preferences_and_dpo", "accuracy # to # in three seeds, against # to # with σ.",
+     lambda: [x for arm in ("linear", "β = 0.1")
+              for x in extremes(printed("preferences_and_dpo", f"held_out_accuracy  {arm:8}"))]),
     *(
         ("entropy_collapse", words, numbers)
         for words, numbers in (
@@ -337,6 +342,8 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("reward_hacking", "end at # right with the renewed reward model, # with the old one, # without",
      lambda: [fmean(ran("reward_hacking", f"two rounds, {how}"))
               for how in ("renewed", "old reward model", "renewed, none replayed")]),
+    ("write_the_judge", "and `any answer` leaves #, # and # right",
+     lambda: printed("write_the_judge", "any answer  judge", 1)[3:6]),
     ("write_the_judge", "too: #, #, # with 30 pairs", lambda: [(t := mean_true(30))[0], max(t), t[-1]]),
     ("write_the_judge", "best of 256 has #.", lambda: mean_true(10, way=CHOOSING)[-1:]),
     ("write_the_judge", "β = 0 by # ± # with 30 pairs", lambda: gained_at_equal_kl(30, "words")),
