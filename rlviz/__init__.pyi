@@ -74,6 +74,7 @@ from .pictures import (
     explore_process as explore_process,
     explore_ratio as explore_ratio,
     explore_sampling as explore_sampling,
+    explore_simplex as explore_simplex,
     explore_walk as explore_walk,
 )
 from .runs import (

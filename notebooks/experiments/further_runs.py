@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
+from rlviz import DAPO, DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
 from rlviz.algorithms import RFT
 from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds
@@ -90,6 +90,9 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("dcpo", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_dcpo, lr=3e-4), three),
     ("dcpo", "GRPO", FREE, of_dcpo, range(3, 9)),
     ("dcpo", "DCPO", DCPO, of_dcpo, range(3, 9)),
+    ("dcpo", "DAPO", DAPO, of_dcpo, three),
+    ("dcpo", "GSPO .0003", GSPO, of_dcpo, three),
+    ("dcpo", "GSPO .03", widths(GSPO, 0.03), of_dcpo, three),
     ("two_engines", "8 steps old", weight_on(), of_two_engines, three),
     ("two_engines", "8 steps old, weighted", weight_on(-1.0, 1.0), of_two_engines, three),
     ("two_engines", "8 steps old, weighted where A < 0", weight_on(-1.0), of_two_engines, three),
