@@ -77,6 +77,7 @@ from .pictures import (
     explore_process as explore_process,
     explore_ratio as explore_ratio,
     explore_sampling as explore_sampling,
+    explore_simplex as explore_simplex,
     explore_solve_rates as explore_solve_rates,
     explore_walk as explore_walk,
 )

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rlviz import DCPO, DECOUPLED_PPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, learn_reward, train
+from rlviz import DAPO, DCPO, DECOUPLED_PPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, learn_reward, train
 from rlviz.algorithms import PPO_PENALTY, RFT
 from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds
@@ -100,6 +100,9 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("dcpo", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_dcpo, lr=3e-4), three),
     ("dcpo", "GRPO", FREE, of_dcpo, range(3, 9)),
     ("dcpo", "DCPO", DCPO, of_dcpo, range(3, 9)),
+    ("dcpo", "DAPO", DAPO, of_dcpo, three),
+    ("dcpo", "GSPO .0003", GSPO, of_dcpo, three),
+    ("dcpo", "GSPO .03", widths(GSPO, 0.03), of_dcpo, three),
     ("reward_hacking", "two rounds, old reward model", GRPO.with_parameters(beta=0.5), of_reward_hacking, three),
     ("reward_hacking", "two rounds, renewed", GRPO.with_parameters(beta=0.5), renewed, three),
     ("reward_hacking", "two rounds, renewed, none replayed", GRPO.with_parameters(beta=0.5), renewed, three),

@@ -25,6 +25,7 @@ from .pass_at_k import explore_pass_at_k as explore_pass_at_k
 from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio
 from .sampling import explore_sampling as explore_sampling
+from .simplex import explore_simplex as explore_simplex
 from .solve_rates import explore_solve_rates as explore_solve_rates
 from .spec import explorer as explorer
 from .walk import explore_walk as explore_walk

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient
 from rlviz.algorithms.base import with_tensors
-from rlviz.page.picture import Area, Axis, Beside, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.picture import Area, Axis, Beside, Choice, Line, Mark, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
 from rlviz.pictures.clip import beside_lines, is_cut, is_per_token
 from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
@@ -84,7 +84,13 @@ def bounds_curve(algorithm: PolicyGradient) -> Curve:
         return lower.flatten().clamp(min=0.0), upper.flatten()
 
     def curve(
-        old_prob: Tensor, scale: Tensor, tokens_old: Tensor, tokens_new: Tensor, tokens_A: Tensor, **widths: Tensor
+        old_prob: Tensor,
+        new_prob: Tensor,
+        scale: Tensor,
+        tokens_old: Tensor,
+        tokens_new: Tensor,
+        tokens_A: Tensor,
+        **widths: Tensor,
     ) -> dict[str, Tensor]:
         rule = with_tensors(plain, widths)
         rare = torch.exp(torch.arange(90, dtype=torch.double) / 89 * -math.log(LEAST_PROB)) * LEAST_PROB
@@ -120,6 +126,13 @@ def bounds_curve(algorithm: PolicyGradient) -> Curve:
             "high_at_1": high[1] * (1.0 if "eps_high" in widths else math.nan),
         }
 
+        # Has the gradient let go of the token at hand: a good one that has risen, or a bad one that has fallen?
+        place = (1, 1, 1)
+        sign = torch.where(new_prob >= old_prob, 1.0, -1.0).double().reshape(place)
+        at_hand = Batch(old_prob.log().reshape(place), sign, torch.ones(place, dtype=torch.bool))
+        is_token_cut = is_cut(rule.objective(new_prob.log().reshape(place), at_hand))[0, 0, 0].double()
+        outputs |= {"ratio": new_prob / old_prob, "token_cut": is_token_cut, "token_pushed": 1 - is_token_cut}
+
         # Which of a run's tokens are clipped, NaN being no token?
         mask = ~tokens_old.isnan()
         columns = (tokens_new.log(), tokens_old.log(), tokens_A)
@@ -135,8 +148,8 @@ def bounds_curve(algorithm: PolicyGradient) -> Curve:
     return curve
 
 
-def _panel(title: str, label: str, quantity: str, low: str, high: str, *extra: Rule, at: str) -> Panel:
-    """Return a panel: the band between the limits as one quantity, other algorithms' limits as lines, a run's tokens."""
+def _panel(title: str, label: str, quantity: str, low: str, high: str, *extra: Mark, at: str) -> Panel:
+    """Return a panel: the bands between the limits as one quantity, of all algorithms, the token at hand, a run's tokens."""
     tokens_y = "tokens_new" if quantity == "prob" else f"tokens_{quantity}"
     tokens: dict[str, Any] = {"x": "tokens_old", "y": tokens_y, "when": "has_run"}
     return Panel(
@@ -145,6 +158,7 @@ def _panel(title: str, label: str, quantity: str, low: str, high: str, *extra: R
         Axis(label, f"{quantity}_bottom", f"{quantity}_top", log="scale=log"),
         (
             Area("q", low, high, label="pushed up and down"),
+            *(Area("q", f"b{i}_{low}", f"b{i}_{high}", colour=colour, when=f"b{i}_q") for i, colour in BESIDE),
             Line("q", low),
             Line("q", high, label="{name}", direct=True),
             Rule(1.0, axis="y", dash="", width=1, colour="ink"),
@@ -158,21 +172,34 @@ def _panel(title: str, label: str, quantity: str, low: str, high: str, *extra: R
     )
 
 
+STOPS = (1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 AT_1: dict[str, Any] = {"axis": "y", "dash": "1 5", "width": 1}
+BESIDE = tuple(enumerate(("green", "ink", "purple"), start=1))  # as beside_lines has them
+AT_HAND = ("old_prob", "new_prob")
+RINGS = tuple(  # around the token at hand, one for each algorithm that has cut it
+    Points(*AT_HAND, "o", 16 + 6 * i, "none", colour=colour, when=f"b{i}_token_cut", label=f"cut by {{b{i}_name}}")
+    for i, colour in BESIDE
+)
+TOKEN = (
+    Rule("new_prob", axis="y", dash="6 2 1 2", width=1.5, colour="ink", drag="new_prob"),
+    *reversed(RINGS),  # the widest below
+    Points(*AT_HAND, size=11, colour="vermilion", when="token_pushed", label="ratio {ratio:r}: pushed by {name}"),
+    Points(*AT_HAND, "x", 12, colour="vermilion", when="token_cut", label="ratio {ratio:r}: cut by {name}"),
+)
 WIDTH_GRIPS = (
     Rule("low_at_1", drag="eps_low", when="low_at_1", **AT_1),
     Rule("high_at_1", drag="eps_high", when="high_at_1", **AT_1),
 )
 BOUNDS = Picture(
     title="How far is a token pushed, common or rare?",
-    look="Drag the old probability from a rare token to a common one.",
+    look="Drag the token up and down: a ring around it says which algorithm has cut its gradient.",
     notice="Fixed limits on the ratio leave a rare token almost no room; DCPO's band is widest there. Beyond a limit the "
     "gradient is cut, but a large step may still carry the token there.",
     alt="Two graphs against a token's old probability: left the band of new probabilities inside which the gradient pushes "
     "it either way, right the limits on its ratio.",
     panels=(
         _panel(
-            *("How far the gradient pushes a token", "new probability", "prob", "low_prob", "high_prob"),
+            *("How far a token is pushed", "new probability", "prob", "low_prob", "high_prob", *TOKEN),
             at="limits at {old_prob}",
         ),
         _panel(
@@ -183,10 +210,11 @@ BOUNDS = Picture(
     controls={
         "old_prob": Slider(
             value=0.01,
-            stops=(1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
+            stops=STOPS,
             label="old probability",
             plays=True,
         ),
+        "new_prob": Slider(value=0.03, stops=STOPS, label="new probability"),
         "scale": Choice({"linear": "linear", "log": "log"}, "log", "axes"),
         "beside": Beside(3, value=(DAPO.name,)),
     },
@@ -209,8 +237,8 @@ explore_bounds = explorer(
     free=True,
     named={
         "a rare token": {},
-        "a common token": {"old_prob": 0.9},
-        "linear axes": {"scale": "linear", "old_prob": 0.1},
+        "a common token": {"old_prob": 0.9, "new_prob": 1.0},
+        "linear axes": {"scale": "linear", "old_prob": 0.1, "new_prob": 0.2},
         "GRPO": {"algorithm": GRPO, "beside": ()},
     },
 )

@@ -90,7 +90,25 @@ class Training:
         luck: Tensor,
         **widths: Tensor,
     ) -> dict[str, Tensor]:
-        """Return `learning_curves`.
+        """Return `learning_curves`; the arguments are those of `logits`."""
+        logits = self.logits(
+            lr / temperature**2, updates_per_rollout, entropy_weight, kl_weight, start, success, draws, luck, **widths
+        )
+        return learning_curves(logits, success, step)
+
+    def logits(
+        self,
+        rate: Tensor,
+        updates_per_rollout: Tensor,
+        entropy_weight: Tensor,
+        kl_weight: Tensor,
+        start: Tensor,
+        success: Tensor,
+        draws: Tensor,
+        luck: Tensor,
+        **widths: Tensor,
+    ) -> Tensor:
+        """Return the logits before training and after each step, [S + 1, R, T, A].
 
         start: logits [T, A]. success: of each action, [A]. draws [S, R, T · K, G] and luck [S, R, K, G]: what chance gives.
         """
@@ -119,7 +137,7 @@ class Training:
                 grade=partial(grade_by_luck, success, luck[place]),
                 reference=first,
                 run_updates=run_updates,
-                rate=lr / temperature**2,
+                rate=rate,
                 history=unpack_history(state[:, 1 + table :], rule),
                 objective=objective,
                 entropy_weight=entropy_weight,
@@ -131,7 +149,7 @@ class Training:
         history = PromptHistory.empty(REPLICAS * luck.shape[2]) if rule.needs_history else None
         state = torch.cat([steps_done, begin.flatten(1), pack_history(history, REPLICAS)], 1)
         logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS, in_slices=True)])
-        return learning_curves(logits.view(STEPS + 1, REPLICAS, positions, actions), success, step)
+        return logits.view(STEPS + 1, REPLICAS, positions, actions)
 
 
 def learning_curves(logits: Tensor, success: Tensor, step: Tensor) -> dict[str, Tensor]:

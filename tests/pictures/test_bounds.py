@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz.algorithms import DCPO, GRPO
+from rlviz.algorithms import DAPO, DCPO, GRPO
 from rlviz.pictures.bounds import explore_bounds
 from rlviz.training import TrainSettings, train
 from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
@@ -87,3 +87,14 @@ def test_a_real_run_lies_over_the_picture():
     exists = ~np.isnan(ratio)
     assert [token.clipped for token in recorded] == (cut[exists] != 0).tolist()  # as the loss that trained recorded it
     np.testing.assert_allclose(ratio[exists], [token.ratio for token in recorded], rtol=1e-5)
+
+
+# A good token of .01 that has risen to .03, ratio 3: limits 5, 1.28 and 1.2. A bad one of .5 at .3, ratio .6: ½, .8 and .8.
+@pytest.mark.parametrize(
+    ("old", "new", "cut"),
+    [(0.01, 0.03, [0, 1, 1]), (0.5, 0.3, [0, 1, 1]), (0.1, 0.001, [1, 1, 1]), (0.9, 1.0, [0, 0, 0])],
+)
+def test_who_has_cut_the_token_at_hand(old, new, cut):
+    names = explore_bounds(DCPO, beside=(DAPO, GRPO), old_prob=old, new_prob=new).names()
+    assert [names.one(f"{beside}token_cut") for beside in ("", "b1_", "b2_")] == cut
+    assert names.one("token_pushed") == 1 - cut[0] and names.one("ratio") == pytest.approx(new / old)

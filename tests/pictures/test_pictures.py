@@ -30,7 +30,7 @@ from tests.page.programs import needs_node, run
 
 SPECS = {name: find_explorer(name).spec for name in EXPLORERS}
 # whole runs by torch, as long as the product of their sliders: only at the first stops of each
-WHOLE_RUNS = {"entropy": 2}
+WHOLE_RUNS = {"entropy": 2, "simplex": 2}
 # outputs that are drawn of a run of one's own, and of an estimator of one's own
 OF_ONE_S_OWN = {"bounds": r"tokens_(cut|free|ratio)", "kl": r"(value|value_noise|gradient_error|gradient_noise)4(_at)?"}
 SILENT = {("walk", "eps_low")}  # of a good token, which the picture begins with
