@@ -1,7 +1,7 @@
 """Clean notebooks for committing, or run them first.
 
     python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, give each PNG a palette and
-                                               each explorer the script as it is now
+                                               the explorers the script as it is now
     python .ci/notebooks.py check FILE...      exit 1 when a file is not clean, or holds an error or no output
     python .ci/notebooks.py run FILE...        execute from a fresh kernel, then clean
 
@@ -11,6 +11,7 @@ A saved widget view without its state shows an error where the picture beside it
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -28,9 +29,10 @@ PNG, HTML = "image/png", "text/html"
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order.
 
-    Each PNG gets a palette of 256 colours, which is a quarter of its bytes, and each explorer the script of today. A recorded run
-    keeps its PNG alone: the package has the file, and a page of the site shows it.
+    Each PNG gets a palette of 256 colours, which is a quarter of its bytes. The first explorer carries the script of today, for all
+    of them. A recorded run keeps its PNG alone: the package has the file, and a page of the site shows it.
     """
+    count = itertools.count()
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -51,7 +53,9 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             if RECORDED in output.get("metadata", {}).get(HTML, {}):
                 output.data.pop(HTML, None)
             if HTML in output.get("data", {}):
-                output.data[HTML] = STARTED.sub(lambda found: str(starting(*found.groups())), output.data[HTML])
+                output.data[HTML] = STARTED.sub(
+                    lambda found: str(starting(*found.groups(), carries_script=next(count) == 0)), output.data[HTML]
+                )
     return notebook
 
 

@@ -14,7 +14,19 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rlviz import DAPO, DCPO, DECOUPLED_PPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, learn_reward, train
+from rlviz import (
+    DAPO,
+    DCPO,
+    DECOUPLED_PPO,
+    GRPO,
+    GSPO,
+    PPO,
+    TrainSettings,
+    default_settings,
+    history,
+    learn_reward,
+    train,
+)
 from rlviz.algorithms import PPO_PENALTY, RFT
 from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds

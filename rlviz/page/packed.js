@@ -23,13 +23,16 @@ export function hideTwin(element) {
 /**
  * Run a packed script, and its start(name, data), if there is a place to fill. The place is found at once: JupyterLab may take a
  * cell out of its page while the script is unpacked, which then runs when the cell is back. A page of its own lets this text run by
- * its hash, which `starting` of widget.py takes.
+ * its hash, which `starting` of widget.py takes. An empty script is that of another output of the same saved notebook, drawn or to be.
  */
 export async function load(name, script, data) {
   const place = vacant(name, "awaits");
   if (!place) return;
   place.dataset.awaits = "";
-  const textContent = `${await unpacked(script)}\nstart("${name}", "${data}");`;
+  const shared = (globalThis.rlvizScript ??= {});
+  shared.arrives ??= new Promise((resolve) => (shared.arrive = resolve));
+  if (script) shared.arrive(script);
+  const textContent = `${await unpacked(script || (await shared.arrives))}\nstart("${name}", "${data}");`;
   place.append(Object.assign(document.createElement("script"), { type: "module", textContent }));
 }
 

@@ -23,7 +23,7 @@ from rlviz.page.tracing import Program
 
 ALONE = ("packed", "run", "draw")  # files of a picture in a page without a kernel
 STARTED = re.compile(
-    r'<script type="module">[^<]*load\("(\w+)", "[\w+/=]+", "([\w+/=]+)"\);\s*</script>'
+    r'<script type="module">[^<]*load\("(\w+)", "[\w+/=]*", "([\w+/=]+)"\);\s*</script>'
 )  # name and data
 
 
@@ -131,18 +131,23 @@ def fragment(
     """Return HTML that needs no other file and no kernel; it shows `caption` until its script runs, and where none does.
 
     files: of a script, as `module` takes them, in which the function `show` takes a place and the data. Every fragment carries it
-    whole, packed: an output may stand alone, for another cell's may be deleted, or not drawn yet. A place that has its picture
-    gets no second.
+    whole, packed: an output may stand alone, for another cell's may be deleted. A place that has its picture gets no second.
     """
     name = hashlib.sha256(packed.encode()).hexdigest()[:16]
     place = element("div", inside or Markup(), element("p", caption), data_rlviz=name)
     return joined(place, "\n", starting(name, packed, files, show))
 
 
-def starting(name: str, packed: str, files: tuple[str, ...] = ALONE, show: str = "mount") -> Markup:
-    """Return the script that fills the place of this name; STARTED finds it in a page."""
+def starting(
+    name: str, packed: str, files: tuple[str, ...] = ALONE, show: str = "mount", *, carries_script: bool = True
+) -> Markup:
+    """Return the script that fills the place of this name; STARTED finds it in a page.
+
+    carries_script: False where another place of the same notebook carries the script of the picture, 50 kB, for this one.
+    """
     text, packed_text = packed_script(files, show)
-    run = f"\n{module('packed')}\nload({json.dumps([name, packed_text, packed])[1:-1]});\n"
+    arguments = json.dumps([name, packed_text if carries_script else "", packed])[1:-1]
+    run = f"\n{module('packed')}\nload({arguments});\n"
     loading = element("script", Markup(run), type="module")
     loaded = f'{text}\nstart("{name}", "{packed}");'  # to the letter what `load` of packed.js adds to the page
     return allow_scripts(loading, [*loading.scripts, script_hash(loaded)])

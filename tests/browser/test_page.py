@@ -16,7 +16,7 @@ from nbconvert import HTMLExporter
 from rlviz.markup import joined
 from rlviz.page.image import png
 from rlviz.page.picture import Axis, Cells, Choice, Line, Panel, Picture, Rule, Say, Slider, Tokens
-from rlviz.page.widget import Variant, fragment, pack, page, page_payload
+from rlviz.page.widget import STARTED, Variant, fragment, pack, page, page_payload, starting
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page
@@ -93,7 +93,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "one.html").write_text(page("one", one), encoding="utf-8")
     (folder / "two.html").write_text(page("two", joined(one, other)), encoding="utf-8")
     (folder / "same.html").write_text(page("same", joined(one, one)), encoding="utf-8")
-    for name, fragments in {"saved": (one, other), "saved_last": (other,)}.items():
+    without = [
+        STARTED.sub(lambda found: starting(*found.groups(), carries_script=False), text) for text in (one, other)
+    ]
+    notebooks = {
+        "saved": (one, other),
+        "saved_last": (other,),
+        "saved_once": (one, without[1]),
+        "saved_late": (without[0], other),
+        "saved_without": (without[0],),
+    }
+    for name, fragments in notebooks.items():
         (folder / f"{name}.html").write_text(as_html(*fragments), encoding="utf-8")
     return folder
 
@@ -273,17 +283,27 @@ def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> Non
     same.locator(".rlviz-picture").nth(1).locator("svg").first.wait_for()
 
 
-@pytest.mark.parametrize(("name", "widths"), [("saved", [0.4, 0.8]), ("saved_last", [0.8])])
-def test_each_output_of_a_saved_notebook_stands_alone(
-    opened: Callable[..., Page], name: str, widths: list[float]
-) -> None:
-    """Whether or not another output with the script is there; each hides its own PNG."""
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [("saved", [0.4, 0.8]), ("saved_last", [0.8]), ("saved_once", [0.4, 0.8]), ("saved_late", [0.4, 0.8])],
+)
+def test_each_output_of_a_saved_notebook_is_live(opened: Callable[..., Page], name: str, widths: list[float]) -> None:
+    """With its own script, or with that of another output, drawn before it or after it; each hides its own PNG."""
     tab = opened(f"{name}.html")
     tab.locator(".rlviz-picture").nth(len(widths) - 1).locator("svg").first.wait_for()
     sliders = [p.get_by_role("slider", name="width", exact=True).first for p in tab.locator(".rlviz-picture").all()]
     assert [float(one.get_attribute("aria-valuetext") or "nan") for one in sliders] == widths
     images = tab.locator(f'img[src*="{PNG}"]')
     assert images.count() == len(widths) and not any(image.is_visible() for image in images.all())
+
+
+def test_an_output_whose_script_is_gone_keeps_its_png(browser: Browser, folder: Path) -> None:
+    """The output that carried it was deleted, say."""
+    with browser.new_page() as tab:
+        tab.goto((folder / "saved_without.html").as_uri())
+        tab.wait_for_timeout(300)
+        assert tab.locator(".rlviz-picture").count() == 0
+        assert tab.locator(f'img[src*="{PNG}"]').is_visible()
 
 
 def test_texts_stay_texts(opened: Callable[..., Page]) -> None:
