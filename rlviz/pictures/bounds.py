@@ -169,6 +169,7 @@ def _panel(title: str, label: str, quantity: str, low: str, high: str, *extra: M
             Points(**tokens, shape="x", size=8, colour="vermilion", where="tokens_cut", label="clipped token"),
             *extra,
         ),
+        tall=1.25,
     )
 
 
