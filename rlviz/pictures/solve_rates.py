@@ -50,8 +50,8 @@ def solve_rates_curve() -> Curve:
         pairs = (before, after_seeds[seed.long()])
         is_count = [(right.unsqueeze(1) == counts).double() for right in pairs]  # [sum, c]
         at_k = rates[(k - 1).long()]
-        old, new = (each @ at_k for each in is_count)
-        mean_old, mean_new = (rates @ each.mean(0) for each in is_count)
+        old, new = (hits @ at_k for hits in is_count)
+        mean_old, mean_new = (rates @ hits.mean(0) for hits in is_count)
         is_unsolved, is_unsolved_after = ((right == 0).double() for right in pairs)
         return {
             "place": torch.arange(1.0, len(before) + 1, dtype=torch.double),
