@@ -48,10 +48,10 @@ def solve_rates_curve() -> Curve:
     def curve(k: Tensor, seed: Tensor, before: Tensor, after_seeds: Tensor, rates: Tensor) -> dict[str, Tensor]:
         counts = torch.arange(SAMPLES + 1, dtype=torch.double)
         pairs = (before, after_seeds[seed.long()])
-        one_hot = [(right.unsqueeze(1) == counts).double() for right in pairs]  # [sum, c]
+        is_count = [(right.unsqueeze(1) == counts).double() for right in pairs]  # [sum, c]
         at_k = rates[(k - 1).long()]
-        old, new = (hot @ at_k for hot in one_hot)
-        mean_old, mean_new = (rates @ hot.mean(0) for hot in one_hot)
+        old, new = (hits @ at_k for hits in is_count)
+        mean_old, mean_new = (rates @ hits.mean(0) for hits in is_count)
         is_unsolved, is_unsolved_after = ((right == 0).double() for right in pairs)
         return {
             "place": torch.arange(1.0, len(before) + 1, dtype=torch.double),

@@ -19,8 +19,8 @@ def test_each_sum_s_rates_and_their_mean_by_counting_draws(k, seed):
         pairs = [(int(row["before"]), int(row[f"after_{seed}"])) for row in csv.DictReader(file)]
     # of the C(16, k) ways to draw k of 16 responses, C(16 − c, k) hold none of the c right ones
     rate = {c: 1 - comb(16 - c, k) / comb(16, k) for c in range(17)}
-    pairs_drawn = sorted(zip(names.array("old"), names.array("new"), strict=True))
-    assert pairs_drawn == [pytest.approx(pair) for pair in sorted((rate[old], rate[new]) for old, new in pairs)]
+    drawn = sorted(zip(names.array("old"), names.array("new"), strict=True))
+    assert drawn == [pytest.approx(pair) for pair in sorted((rate[old], rate[new]) for old, new in pairs)]
     assert names.array("old").tolist() == sorted(names.array("old"))
     for mean, which in (("old_at_k", 0), ("new_at_k", 1)):
         assert names.one(mean) == pytest.approx(sum(rate[pair[which]] for pair in pairs) / 100)
