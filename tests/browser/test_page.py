@@ -94,7 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "two.html").write_text(page("two", joined(one, other)), encoding="utf-8")
     (folder / "same.html").write_text(page("same", joined(one, one)), encoding="utf-8")
     without = [
-        STARTED.sub(lambda found: starting(*found.groups(), carries_script=False), text) for text in (one, other)
+        STARTED.sub(lambda place: starting(*place.groups(), carries_script=False), text) for text in (one, other)
     ]
     notebooks = {
         "saved": (one, other),
