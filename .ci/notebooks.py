@@ -29,8 +29,8 @@ PNG, HTML = "image/png", "text/html"
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order.
 
-    Each PNG gets a palette of 256 colours, which is a quarter of its bytes. The first explorer carries the script of all, as it is
-    today. A recorded run keeps its PNG alone: the package has the file, and a page of the site shows it.
+    Each PNG gets a palette of 256 colours, which is a quarter of its bytes. The first explorer carries the script of all, as it
+    is today. A recorded run keeps its PNG alone: the package has the file, and a page of the site shows it.
     """
     count = itertools.count()
     notebook.metadata = nbformat.from_dict(
