@@ -69,10 +69,10 @@ def share_right(scores: Sequence[Score]) -> float | None:
 
 
 def verdict(correct: bool | None, well_formed: bool) -> str:
-    """Return a grade in words; well formed is all that is said where a task has no right answers."""
+    """Return a grade in words; "–" for a well-formed response to a task without right answers."""
     if correct:
         return "right"
-    return "not well formed" if not well_formed else "well formed" if correct is None else "wrong"
+    return "not well formed" if not well_formed else "–" if correct is None else "wrong"
 
 
 class Task(ABC):
