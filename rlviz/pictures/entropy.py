@@ -92,7 +92,16 @@ class Training:
     ) -> dict[str, Tensor]:
         """Return `learning_curves`; the arguments are those of `logits`."""
         logits = self.logits(
-            lr / temperature**2, updates_per_rollout, entropy_weight, kl_weight, start, success, draws, luck, **widths
+            lr / temperature**2,
+            updates_per_rollout,
+            entropy_weight,
+            kl_weight,
+            start,
+            success,
+            draws,
+            luck,
+            True,
+            **widths,
         )
         return learning_curves(logits, success, step)
 
@@ -106,7 +115,7 @@ class Training:
         success: Tensor,
         draws: Tensor,
         luck: Tensor,
-        in_slices: bool = True,
+        in_slices: bool,
         **widths: Tensor,
     ) -> Tensor:
         """Return the logits before training and after each step, [S + 1, R, T, A]; in_slices: whether a page trains bit by bit.
