@@ -200,7 +200,8 @@ BOUNDS = Picture(
     "it either way, right the limits on its ratio.",
     panels=(
         _panel(
-            *("How far a token is pushed", "new probability", "prob", "low_prob", "high_prob", *TOKEN),
+            *("How far a token is pushed", "new probability", "prob", "low_prob", "high_prob"),
+            *TOKEN,
             at="limits at {old_prob}",
         ),
         _panel(

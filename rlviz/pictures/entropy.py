@@ -92,7 +92,16 @@ class Training:
     ) -> dict[str, Tensor]:
         """Return `learning_curves`; the arguments are those of `logits`."""
         logits = self.logits(
-            lr / temperature**2, updates_per_rollout, entropy_weight, kl_weight, start, success, draws, luck, **widths
+            lr / temperature**2,
+            updates_per_rollout,
+            entropy_weight,
+            kl_weight,
+            start,
+            success,
+            draws,
+            luck,
+            True,
+            **widths,
         )
         return learning_curves(logits, success, step)
 
@@ -106,9 +115,10 @@ class Training:
         success: Tensor,
         draws: Tensor,
         luck: Tensor,
+        in_slices: bool,
         **widths: Tensor,
     ) -> Tensor:
-        """Return the logits before training and after each step, [S + 1, R, T, A].
+        """Return the logits before training and after each step, [S + 1, R, T, A]; in_slices: whether a page trains bit by bit.
 
         start: logits [T, A]. success: of each action, [A]. draws [S, R, T · K, G] and luck [S, R, K, G]: what chance gives.
         """
@@ -148,7 +158,7 @@ class Training:
         steps_done = torch.zeros(REPLICAS, 1, dtype=torch.double)
         history = PromptHistory.empty(REPLICAS * luck.shape[2]) if rule.needs_history else None
         state = torch.cat([steps_done, begin.flatten(1), pack_history(history, REPLICAS)], 1)
-        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS, in_slices=True)])
+        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS, in_slices=in_slices)])
         return logits.view(STEPS + 1, REPLICAS, positions, actions)
 
 

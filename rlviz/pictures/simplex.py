@@ -68,7 +68,7 @@ def simplex_curve(algorithm: GroupPolicyGradient) -> Curve:
         # second is the index of the option: 0 where the second answer is right, too
         success = torch.stack([one, one - second, one * 0])
         start = torch.stack([(1 - wrong) / 2, (1 - wrong) / 2, wrong]).log().unsqueeze(0)
-        logits = training.logits(one, one, entropy_weight, one * 0, start, success, draws, luck)
+        logits = training.logits(one, one, entropy_weight, one * 0, start, success, draws, luck, False)
         log_probs = torch.log_softmax(logits[:, :, 0], -1)  # [S + 1, R, 3]
         p = log_probs.exp()
         accuracy = (p * success).sum(-1, keepdim=True)
@@ -76,12 +76,11 @@ def simplex_curve(algorithm: GroupPolicyGradient) -> Curve:
         among_right = entropy((p * success / accuracy).clamp(min=1e-300).log())
         even = entropy(torch.where(success > 0, accuracy / success.sum(), p).log())
         outputs = {"nats": nats.mean(1), "right": (accuracy[..., 0] * among_right).mean(1), "even": even.mean(1)}
-        now = torch.minimum(step, outputs["nats"].isfinite().sum() - 1.0).long()
+        now = step.long()
         outputs |= {f"{name}_now": outputs[name][now] for name in ("nats", "even")}
         x, y = place(p)
         until = torch.arange(STEPS + 1) <= now
         return outputs | {
-            "now": now.double(),
             "accuracy": accuracy[now].mean(),
             "x": x[now],
             "y": y[now],
@@ -108,7 +107,7 @@ SIMPLEX = Picture(
     "the mean entropy against the step, split into what is left among right answers and the rest.",
     panels=(
         Panel(
-            "16 policies after {now:d} steps, and lines of equal entropy, nats",
+            "16 policies after {step:d} steps, and lines of equal entropy, nats",
             Axis("", -0.16, 1.16, ticks=None),
             Axis("", -0.1, 1.0, ticks=None),
             (
@@ -118,9 +117,9 @@ SIMPLEX = Picture(
                 Line("path_x", "path_y", width=1.5, label="the path of one"),
                 Points("x", "y", size=9, label="a policy"),
                 Text("a wrong answer", 0.5, 0.93),
-                Text("a right answer", 0.0, -0.06),
-                Text("a right answer", 1.0, -0.06, when="second=right"),
-                Text("a wrong answer", 1.0, -0.06, when="second=wrong"),
+                Text("a right answer", 0.02, -0.06),
+                Text("a right answer", 0.98, -0.06, when="second=right"),
+                Text("a wrong answer", 0.98, -0.06, when="second=wrong"),
             ),
         ),
         Panel(
@@ -153,7 +152,7 @@ SIMPLEX = Picture(
     },
     conclusion=(
         Say(
-            "After {now:d} steps {name}'s accuracy is {accuracy:.2f}, and its entropy {nats_now:.2f} nats. An even policy "
+            "After {step:d} steps {name}'s accuracy is {accuracy:.2f}, and its entropy {nats_now:.2f} nats. An even policy "
             "that is right as often has {even_now:.2f}: {lost:.2f} nats of diversity are lost."
         ),
     ),
