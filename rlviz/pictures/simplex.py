@@ -117,7 +117,7 @@ SIMPLEX = Picture(
                 Line("path_x", "path_y", width=1.5, label="the path of one"),
                 Points("x", "y", size=9, label="a policy"),
                 Text("a wrong answer", 0.5, 0.93),
-                Text("a right answer", 0.02, -0.06),
+                Text("a right answer", 0.0, -0.06),
                 Text("a right answer", 0.98, -0.06, when="second=right"),
                 Text("a wrong answer", 0.98, -0.06, when="second=wrong"),
             ),
