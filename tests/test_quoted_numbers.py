@@ -241,7 +241,7 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("ppo", "PPO ends at # to # and GRPO at # to #, five", lambda: extremes(matched("PPO")) + extremes(matched("GRPO"))),
     ("ppo", "mean is # higher, for # times",
      lambda: [fmean(matched("PPO")) - fmean(matched("GRPO")), printed("ppo", "PPO, separate critic")[-1]]),
-    ("grpo", "turns it, by #° here. The hard prompt's push arrives # times, the easy one's # times.",
+    ("grpo", "turns it, by #° here. The hard prompt's push grows #-fold, the easy one's #-fold.",
      lambda: exact("group mean / std", "degrees", "hard_times", "easy_times")),
     ("grpo", "the variance is # times that of no", lambda: exact("leave-one-out", "variance", group_size=2)),
     ("grpo", "size G` 8 it is # times.", lambda: exact("leave-one-out", "variance")),
