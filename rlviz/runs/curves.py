@@ -18,12 +18,14 @@ from rlviz.page.image import png
 from rlviz.page.names import Names
 from rlviz.page.paper import draw
 from rlviz.page.picture import Axis, Line, Mark, Panel, Picture, Points, Rule, Say, Slider, to_json
+from rlviz.page.style import new_figure
 from rlviz.page.widget import View, data_to_json, with_static_image
 from rlviz.types import PairRecord, StepRecord
 
 Records = Sequence[StepRecord] | Sequence[PairRecord]
 Measured = tuple[NDArray[np.float64], NDArray[np.float64]]
 BELOW = 0.05  # of an axis: under 0, so that a line of zeros is seen
+GRAPHS_HEIGHT, LINE_HEIGHT = 4.0, 0.25  # of graphs with text below them, and of a line of it, in inches
 
 
 @dataclass(frozen=True)
@@ -190,13 +192,21 @@ def page_payload(picture: Picture, bound: Mapping[str, Any], **values: Any) -> d
     return {"name": "curves", "picture": to_json(picture), "values": values, "data": dict(bound)}
 
 
-def draw_figure(picture: Picture, bound: Mapping[str, Any], **values: Any) -> Figure:
-    """Return the picture as a figure; values: of its controls."""
+def draw_figure(picture: Picture, bound: Mapping[str, Any], *, below: str = "", **values: Any) -> Figure:
+    """Return the picture as a figure; values: of its controls. below: lines of text to stand under the graphs."""
     numbers = {
         name: np.asarray(value, dtype=float) if isinstance(value, list) else value for name, value in bound.items()
     }
-    figure = draw(picture, Names(picture, values, numbers))
-    assert isinstance(figure, Figure)
+    names = Names(picture, values, numbers)
+    if not below:
+        figure = draw(picture, names)
+        assert isinstance(figure, Figure)
+        return figure
+    heights = (GRAPHS_HEIGHT, LINE_HEIGHT * (below.count("\n") + 1))
+    figure = new_figure(14, sum(heights))
+    graphs, words = figure.subfigures(2, 1, height_ratios=heights)
+    draw(picture, names, graphs)
+    words.text(0.01, 0.98, below, va="top", family="monospace", fontsize=12, parse_math=False)
     return figure
 
 

@@ -1,6 +1,7 @@
 """Recorded runs: the committed files show what is said of them, and making one anew gives the same form."""
 
 import gzip
+import io
 import json
 import re
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from rlviz import GRPO, TrainSettings, train
 from rlviz.runs import recorded_run
@@ -49,6 +51,20 @@ def test_a_file_has_every_step_and_opens_at_the_first_with_tokens(name):
     sizes = {len(group["responses"]) for step in (1, 4, steps) for group in run_of(name, step)["groups"]}
     assert sizes == {settings.group_size}
     assert all(response["tokens"] for response in responses(name, 4))
+
+
+def test_the_picture_has_responses_of_the_first_step_with_tokens_and_of_the_last():
+    """Where nothing runs, too, one reads what became of the language; a run on pairs samples nothing."""
+    first, last = recorded_run("happy").texts.split("\n\n")
+    assert first.startswith("Step 5, Write one sentence about") and last.startswith("Step 60, Write one sentence about")
+    for step, block in ((5, first), (60, last)):
+        written = [" ".join(response["text"].split()) for response in responses("happy", step)]
+        rows = [line.split(maxsplit=2) for line in block.splitlines()[1:]]
+        assert len(rows) == 4 and all(text in written for _, _, text in rows)
+    assert {reward for _, reward, _ in rows} == {"1.00"}
+    assert recorded_run("happy").alt.endswith(last) and recorded_run("dpo").texts == ""
+    heights = [Image.open(io.BytesIO(recorded_run(name).png)).height for name in ("happy", "dpo")]
+    assert heights[0] > heights[1] + 200
 
 
 def test_what_is_said_of_them_is_there_to_be_seen():

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,10 +28,11 @@ from rlviz.runs.inspector import inspect_run
 from rlviz.settings import PairSettings, Settings, TrainSettings
 from rlviz.training import RunFolder, find_task, learn_reward, load_policy, train
 from rlviz.types import GroupRecord, StepRecord
-from small_models.checks import checked, short_repr
+from small_models.checks import checked, cut, short_repr
 from small_models.policies import Policy
 
 HERE = Path(__file__).parent
+PICTURED_RESPONSES, LONGEST_TEXT = 4, 110  # of a step, and characters of one, in the picture of a run
 RECORDED = "recorded"  # in the metadata of a notebook's output: the name of the run
 WATCHED: Mapping[str, Any] = {"details_every": 4, "details_groups": 2, "watch_every": 0, "evaluate_every": 5}
 
@@ -232,9 +234,32 @@ class RecordedRun:
         return f"{recording.title}. {recording.look}"
 
     @property
+    def alt(self) -> str:
+        """The caption, and the responses that the picture shows."""
+        return f"{self.caption}\n{self.texts}".strip()
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What the inspector shows, as its page reads it."""
+        return dict(json.loads(gzip.decompress((HERE / f"{self.name}.json.gz").read_bytes())))
+
+    @property
+    def texts(self) -> str:
+        """Responses of the step at which the run opens and of its last one, each with its reward; "" for a run on pairs."""
+        lines = []
+        for step, group in ((self.data["place"][0], self.data["place"][1]), (self.data["run"]["at"][-1], 0)):
+            groups = self.data["steps"][str(step)]["runs"][0]["groups"]
+            if groups:
+                lines += ["", f"Step {step}, {' '.join(groups[group]['prompt'].split())}"]
+                for response in groups[group]["responses"][:PICTURED_RESPONSES]:
+                    text = cut(" ".join(response["text"].split()), LONGEST_TEXT)
+                    lines.append(f"  reward {response['reward']:>5}   {text}")
+        return "\n".join(lines[1:])
+
+    @property
     def png(self) -> bytes:
-        """The curves as a picture, at the step at which the run opens."""
-        data = json.loads(gzip.decompress(base64.b64decode(packed(self.name))))
+        """The curves as a picture, at the step at which the run opens, above some of its responses."""
+        data = self.data
         bound, at = data["picture"]["data"], data["run"]["at"]
         by_reward = (curves.REWARD_GRAPH, *curves.GROUP_GRAPHS[1:])
         graphs = next(
@@ -243,19 +268,17 @@ class RecordedRun:
             if all(f"r0_{curve.column}" in bound for graph in graphs for curve in graph.curves)
         )
         picture = curves.build_picture([curves.Series(data["run"]["names"][0], [[]])], graphs, at=at)
-        return png(curves.draw_figure(picture, bound, step=data["place"][0]))
+        return png(curves.draw_figure(picture, bound, below=self.texts, step=data["place"][0]))
 
     def html(self) -> Markup:
         source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
-        picture = element("img", alt=self.caption, src=source, style="max-width:100%")
+        picture = element("img", alt=self.alt, src=source, style="max-width:100%")
         files, show = (*ALONE, "inspector"), "frozenInspector"
         return fragment(packed(self.name), caption=self.caption, inside=picture, files=files, show=show)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Show the run; its name in the metadata lets a saved notebook leave the HTML out, which a page of the site puts back."""
-        return with_static_image(
-            ({"text/html": self.html()}, {"text/html": {RECORDED: self.name}}), self.png, self.caption
-        )
+        return with_static_image(({"text/html": self.html()}, {"text/html": {RECORDED: self.name}}), self.png, self.alt)
 
 
 @checked
