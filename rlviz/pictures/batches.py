@@ -12,7 +12,7 @@ from rlviz.pictures.groups import LARGEST_GROUP, share_all_equal
 from rlviz.pictures.spec import explorer
 
 MOST_PROMPTS = 12
-STREAM = DAPO.select.max_rounds * MOST_PROMPTS  # groups that can be sampled
+STREAM = DAPO.can.max_rounds * MOST_PROMPTS  # groups that can be sampled
 WIDE, STREAM_WIDE = 6, 24  # squares in a row of a batch, and of all groups
 
 
@@ -28,7 +28,7 @@ def batches_curve() -> Curve:
     ) -> dict[str, Tensor]:
         outcomes = (coins[:, : responses.shape[0]] < success_rate).double()  # [stream, G]
         useful, number = DAPO.uses(outcomes), torch.arange(STREAM, dtype=torch.double)
-        drawn = (number < torch.minimum(sampled, DAPO.select.max_rounds * prompts)).double()
+        drawn = (number < torch.minimum(sampled, DAPO.can.max_rounds * prompts)).double()
         is_place = (torch.arange(MOST_PROMPTS, dtype=torch.double) < prompts).double()
 
         # GRPO's batch: the first groups, whatever they are.

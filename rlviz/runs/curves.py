@@ -204,7 +204,7 @@ def draw_figure(picture: Picture, bound: Mapping[str, Any], *, below: str = "", 
         return figure
     heights = (GRAPHS_HEIGHT, LINE_HEIGHT * (below.count("\n") + 1))
     figure = new_figure(14, sum(heights))
-    graphs, words = figure.subfigures(2, 1, height_ratios=heights)
+    graphs, words = figure.subfigures(2, 1, squeeze=False, height_ratios=heights).flat
     draw(picture, names, graphs)
     words.text(0.01, 0.98, below, va="top", family="monospace", fontsize=12, parse_math=False)
     return figure
