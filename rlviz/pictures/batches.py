@@ -100,7 +100,7 @@ BATCHES = Picture(
             tall=0.75,
         ),
         Panel(
-            "The meter",
+            "What does a useful response cost?",
             Axis("", 0.4, 2.6, names="names"),
             Axis("responses sampled per useful one", 0.8, 20, log=1, ticks=(1, 2, 5, 10, 20)),
             (

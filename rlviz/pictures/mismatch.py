@@ -125,7 +125,7 @@ def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
 
 _PROBABILITY = (LEAST * 0.8, 1.3, 1, (0.003, 0.01, 0.03, 0.1, 0.3, 1))
 MISMATCH = Picture(
-    title="What if another engine samples than the one that trains?",
+    title="What if one engine samples and another one trains?",
     look="Take weights of fewer bits, or older ones: dots leave the diagonal. Drag the limit of the correction.",
     notice="Each dot is a token. Compare what TIS caps, what IcePop leaves out, and which responses the sequence mask drops.",
     alt="Left, a point for each token: its probability under the trainer against that under the sampler, with a diagonal where "
@@ -164,7 +164,7 @@ MISMATCH = Picture(
     ),
     controls={
         "bits": Slider(value=4, stops=BITS, label="bits of the sampler's weights"),
-        "lag": Slider(value=8, stops=LAGS, label="steps that they are old", plays=True),
+        "lag": Slider(value=8, stops=LAGS, label="age of the sampler, steps", plays=True),
     },
     data={**load_tokens(), "diagonal": list(DIAGONAL)},
     conclusion=(

@@ -95,13 +95,13 @@ def marks(reward: str, *more: Mark) -> tuple[Mark, ...]:
 
 DISTANCE = Axis("√KL from the start, KL in nats a response", 0, 8)
 OVEROPTIMISATION = Picture(
-    title="How far can one train on a model of a judge?",
+    title="How far can one train on a reward model of a judge?",
     look="Drag the dashed line to the right: the model's reward goes on rising, and the judge's falls.",
     notice="Squares are the best of 1, 4, 16, 64, 256 sentences of the start policy: they stay within its language. Small "
     "dots are seeds, which differ widely. More pairs, a KL term, or counts of groups of words move the fall to later steps.",
-    alt="Two graphs against the distance from the start: left the reward that a model of a judge gives, right the judge's own.",
+    alt="Two graphs against the distance from the start: left the reward that the reward model gives, right the judge's own.",
     panels=(
-        Panel("What the model of the judge says", DISTANCE, Axis("learned reward", -1, 7), marks("learned")),
+        Panel("What the reward model says", DISTANCE, Axis("learned reward", -1, 7), marks("learned")),
         Panel(
             "What the judge thinks",
             DISTANCE,
