@@ -109,7 +109,8 @@ def _option(spec: Any, name: str, control: Any) -> Option:
         elif isinstance(control, Choice):
             reader, about = PLAIN[str], f"{control.label}. One of: {'; '.join(map(str, control.options.values()))}."
         elif control.many:
-            reader = Reader(_counts, "<int,int,…>", "whole numbers with commas")
+            integers = Reader(_counts, "<int,int,…>", "whole numbers with commas")
+            reader = integers if control.step == 1 else Reader(_numbers, "<float,float,…>", "numbers with commas")
         else:
             reader = reader_of(int if isinstance(control.step, int) and not control.stops else float)
     default = spec.signature.parameters[name].default
@@ -119,6 +120,10 @@ def _option(spec: Any, name: str, control: Any) -> Option:
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(number) for number in text.split(","))
 
 
 def _algorithms(text: str) -> tuple[Algorithm, ...]:
