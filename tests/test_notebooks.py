@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
-MEGABYTES = 6  # of all lessons and solutions with their outputs
+MEGABYTES = 7  # of all lessons and solutions with their outputs
 EACH_LESSON = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
 
 
