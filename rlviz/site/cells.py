@@ -27,7 +27,6 @@ from rlviz.site.html import File, data
 WORDS = {  # of a lesson → what its page says in their place
     "**Shift + Enter** runs a cell and goes on to the next; **Ctrl + Enter** runs it and stays at its result, which is better "
     "where a picture follows. ": "",
-    "before you run the cell": "before you read on",
 }
 RUNNING = re.compile(r"Shift ?\+ ?Enter|\b[Rr]un (?:the|this|these|all|every|next)\b[^.\n]*\bcells?\b|\b[Rr]e-?run\b")
 PANEL = "training_panel"
