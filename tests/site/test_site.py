@@ -242,7 +242,7 @@ def test_a_recorded_run_of_a_lesson_is_watched_in_its_page(tmp_path):
 def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_running(tmp_path):
     result = Prediction("How many?", result=3).beside()
     lesson = from_notebook(
-        "# 01 · Made up\n\nWrite it down before you run the cell.",
+        f"# 01 · Made up\n\nWrite it down. {next(iter(cells.WORDS))}Then read on.",
         ("import torch", ["imports"], []),
         ("check.it(None)", ["exercise"], [saved(plain="Not yet: a line")]),
         ("shown", [], [saved(plain=f"How many? {result}.", html="<table>")]),
@@ -250,7 +250,7 @@ def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_run
     )
     nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
     (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
-    assert "before you read on" in text
+    assert "Write it down. Then read on." in text
     assert "torch" not in text and "Not yet" not in text and "check" in text and "<table>" not in text
     assert re.sub("<[^>]*>", "", text).count("How many? The run says 3.") == 2
 

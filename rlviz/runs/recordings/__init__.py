@@ -253,7 +253,7 @@ class RecordedRun:
                 lines += ["", f"Step {step}, {' '.join(groups[group]['prompt'].split())}"]
                 for response in groups[group]["responses"][:PICTURED_RESPONSES]:
                     text = cut(" ".join(response["text"].split()), LONGEST_TEXT)
-                    lines.append(f"  reward {response['reward']:>5}   {text}")
+                    lines.append(f"  reward {response['reward'].rjust(5)}   {text}")
         return "\n".join(lines[1:])
 
     @property
