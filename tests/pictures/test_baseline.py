@@ -39,7 +39,9 @@ def test_responses_beyond_the_group_size_have_no_part():
 
 def test_a_group_of_equal_rewards_teaches_nothing():
     picture = explore_baseline(group_size=3, rewards=8 * (0.1,))
-    assert picture.names().array("is_none").tolist() == [1, 1, 1] and picture.names().one("has_std") == 0
+    names = picture.names()
+    assert names.array("is_none").tolist() == [1, 1, 1] and names.one("has_std") == 0
+    assert names.array("is_up").tolist() == names.array("is_down").tolist() == [0, 0, 0]
     assert picture.conclusion == "GRPO: all 3 rewards are 0.10, so every A is 0, and the group teaches nothing."
 
 
