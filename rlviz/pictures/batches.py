@@ -1,4 +1,4 @@
-"""Two batches fill with groups, one of them with dynamic sampling, and a meter: responses sampled per useful one."""
+"""Two batches fill with groups, one of them with dynamic sampling, and what a useful response costs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ BATCHES = Picture(
         Panel(
             "What does a useful response cost?",
             Axis("", 0.4, 2.6, names="names"),
-            Axis("responses sampled per useful one", 0.8, 20, log=1, ticks=(1, 2, 5, 10, 20)),
+            Axis("responses per useful one", 0.8, 20, log=1, ticks=(1, 2, 5, 10, 20)),
             (
                 Bars("place", "prices", 0.6, base=0.8),
                 Rule(
@@ -132,7 +132,7 @@ BATCHES = Picture(
     },
     conclusion=(
         Say(
-            "GRPO's batch holds {alive:d} useful groups of {prompts:d}. Dynamic sampling fills all {prompts:d} places: it "
+            "Useful in GRPO's batch: {alive:d} of {prompts:d} groups. Dynamic sampling fills all {prompts:d} places: it "
             "samples {responses_sampled:d} responses for {useful_responses:d} useful ones.",
             "is_full",
         ),
