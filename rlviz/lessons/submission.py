@@ -58,7 +58,7 @@ def start_server() -> None:
 def run_submission(
     grade: Grade, notebook: str, exercises: dict[str, str], folder: Path, *, limit: float, memory: float
 ) -> None:
-    """Run the `notebook` in work/ of the folder, and write what comes of it into the grade, whose stage is "ended" unless the kernel died.
+    """Run `notebook`, in the work folder, and write what comes of it into the grade: stage "ended" unless the kernel died.
 
     exercises: name → the lesson's call of its check. limit: seconds. memory: GB that may be asked for, on Linux.
     """
