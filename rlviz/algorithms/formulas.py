@@ -289,7 +289,8 @@ def _side_by_side(a: Algorithm, b: Algorithm) -> list[tuple[Row | None, Row | No
     pieces, others = _pieces(a), _pieces(b)
     changed = {slot for slot in pieces.keys() | others.keys() if pieces.get(slot) != others.get(slot)}
     keys = sorted({**theirs, **ours}, key=lambda key: ORDER.index(key[0]))
-    rows = [_mark_rows(ours.get(key), theirs.get(key), changed) for key in keys]
+    pairs = [(ours.get(key), theirs.get(key)) for key in keys]
+    rows = [(_mark_row(x, y, changed), _mark_row(y, x, changed)) for x, y in pairs]
     marked = {
         slot
         for pair in rows
@@ -307,14 +308,7 @@ def _side_by_side(a: Algorithm, b: Algorithm) -> list[tuple[Row | None, Row | No
     return [(mark_all(first), mark_all(second)) for first, second in rows] if changed - marked else rows
 
 
-def _mark_rows(a: Row | None, b: Row | None, changed: AbstractSet[str]) -> tuple[Row | None, Row | None]:
-    """Return two rows of one key with their differences marked."""
-    ours, theirs = (() if row is None else row.right for row in (a, b))
-    if "values" in {row.slot for row in (a, b) if row}:  # in any order
-        first = [part if part in theirs else mark_changed(part, changed) for part in ours]
-        second = [part if part in ours else mark_changed(part, changed) for part in theirs]
-    else:
-        pairs = [mark_differences(x, y, changed) for x, y in zip(ours, theirs, strict=False)]
-        first = [x for x, _ in pairs] + [mark_changed(part, changed) for part in ours[len(pairs) :]]
-        second = [y for _, y in pairs] + [mark_changed(part, changed) for part in theirs[len(pairs) :]]
-    return a and replace(a, right=tuple(first)), b and replace(b, right=tuple(second))
+def _mark_row(row: Row | None, other: Row | None, changed: AbstractSet[str]) -> Row | None:
+    """Return a row with what the other row of its key has not marked."""
+    others = () if other is None else other.right
+    return row and replace(row, right=tuple(mark_differences(part, others, changed) for part in row.right))

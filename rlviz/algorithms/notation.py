@@ -158,73 +158,24 @@ def mark_changed(node: Node, changed: AbstractSet[str]) -> Node:
     return replace(node, parts=parts, mark="head" if node.slot in changed else "")
 
 
-def mark_differences(a: Node, b: Node, changed: AbstractSet[str]) -> tuple[Node, Node]:
-    """Return two trees with their differences marked, in slots that changed alone."""
-    if a == b:
-        return a, b
-    # First a tree that is the other one with a function, or a quotient, around it: the function alone is marked.
-    if (pair := _match_wrapped(a, b, changed)) is not None:
-        return pair
-    if (pair := _match_wrapped(b, a, changed)) is not None:
-        return pair[::-1]
-    # Then sums and products, term by term; one of the two may be a single term of the other.
-    for op in "·+":
-        if op in (a.op, b.op) and (a.op == b.op or any(part in terms_of(b, op) for part in terms_of(a, op))):
-            return _align_terms(a, b, op, changed)
-    if (a.op, a.text, len(a.parts)) == (b.op, b.text, len(b.parts)) and a.parts:
-        ours, theirs = _mark_parts(a.parts, b.parts, changed)
-        head: Mark = "head" if a.value != b.value else ""  # two rules of one name
-        return replace(a, parts=tuple(ours), mark=head), replace(b, parts=tuple(theirs), mark=head)
-    return mark_changed(a, changed), mark_changed(b, changed)
+def mark_differences(node: Node, others: Sequence[Node], changed: AbstractSet[str]) -> Node:
+    """Return a tree with what stands in none of the other trees marked, in slots that changed alone.
 
+    A function whose arguments differ is marked alone, and only where no other tree calls it; a number that two trees share says
+    nothing of their kinship.
+    """
+    shared = [part for other in others for part in other.walk()]
+    called = {part.text for part in shared if part.op == "call"}
 
-def _mark_parts(
-    ours: Sequence[Node], theirs: Sequence[Node], changed: AbstractSet[str]
-) -> tuple[list[Node], list[Node]]:
-    """Return two lists of nodes, compared in pairs; marked whole where their lengths differ."""
-    if len(ours) != len(theirs):
-        return [mark_changed(part, changed) for part in ours], [mark_changed(part, changed) for part in theirs]
-    pairs = [mark_differences(a, b, changed) for a, b in zip(ours, theirs, strict=True)]
-    return [a for a, _ in pairs], [b for _, b in pairs]
+    def mark(node: Node) -> Node:
+        if node in shared:
+            return node
+        if node.op == "is" or not any(part in shared for part in node.walk() if part.op != "number"):
+            return mark_changed(node, changed)
+        is_new = node.slot in changed and node.text not in called
+        return replace(node, parts=tuple(map(mark, node.parts)), mark="head" if is_new else "")
 
-
-def _match_wrapped(outer: Node, inner: Node, changed: AbstractSet[str]) -> tuple[Node, Node] | None:
-    """Return both trees, marked, where `inner` is an argument of `outer`, a function or a quotient; else None."""
-    if outer.op not in ("call", "/") or outer.text in ARGUMENTS or outer.slot not in changed:
-        return None
-
-    def skeleton(node: Node, slot: str) -> Node:  # a tree without the nodes of other slots
-        return Node("name") if node.slot != slot else replace(node, parts=tuple(skeleton(p, slot) for p in node.parts))
-
-    candidates = outer.parts[:1] if outer.op == "/" else outer.parts
-    for index, candidate in enumerate(candidates):
-        if skeleton(candidate, candidate.slot) == skeleton(inner, inner.slot):
-            part, inner = mark_differences(candidate, inner, changed)
-            others = [mark_changed(other, changed) for other in outer.parts]
-            others[index] = part
-            return replace(outer, parts=tuple(others), mark="head"), inner
-    return None
-
-
-def _align_terms(a: Node, b: Node, op: str, changed: AbstractSet[str]) -> tuple[Node, Node]:
-    """Return two sums, or two products, marked term by term along their longest common subsequence."""
-    ours, theirs = terms_of(a, op), terms_of(b, op)
-    classes: list[Node] = []  # terms as numbers, because pieces need have no hash
-    for part in (*ours, *theirs):
-        if part not in classes:
-            classes.append(part)
-    left, right = ([classes.index(part) for part in parts] for parts in (ours, theirs))
-    marked: tuple[list[Node], list[Node]] = ([], [])
-    for _, i, j, k, n in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        for side, parts in zip(marked, _mark_parts(ours[i:j], theirs[k:n], changed), strict=True):
-            side.extend(parts)
-    if set(left).isdisjoint(right) and all(part.mark == "all" for part in (*marked[0], *marked[1])):
-        return mark_changed(a, changed), mark_changed(b, changed)
-    first, second = (
-        replace(node, parts=tuple(parts)) if node.op == op else parts[0]
-        for node, parts in zip((a, b), marked, strict=True)
-    )
-    return first, second
+    return mark(node)
 
 
 def mark_slots(node: Node, slots: AbstractSet[str]) -> Node:
