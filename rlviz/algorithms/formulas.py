@@ -9,7 +9,7 @@ from typing import Any
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
-from rlviz.algorithms.notation import LaTeX, Unicode, atoms, mark_changed, mark_differences, mark_slots, safe, typeset
+from rlviz.algorithms.notation import LaTeX, Unicode, atoms, mark_differences, mark_slots, safe, typeset
 from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import RewardKL, call_of, numbers_in

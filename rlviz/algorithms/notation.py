@@ -5,13 +5,12 @@ A leaf has the slot of its piece, and a parameter its value. Begin with `typeset
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from rlviz.pieces.formula import ARGUMENTS, Mark, Node, chain, parse_formula, terms_of
+from rlviz.pieces.formula import ARGUMENTS, Node, chain, parse_formula
 
 # between #0072B2 on white and its brighter twin on black: LaTeX in a notebook has one colour for both, 4.3 : 1 on either
 ACCENT = "#1A7EBB"
