@@ -69,11 +69,6 @@ class PreferenceRun(TrainingRun[PairRecord]):
         self.state.step += 1
         return numbers
 
-    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
-        super().restore(tensors, counters)
-        if not all(0 <= place < len(self.pairs) for place in self.state.waiting or ()):
-            raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
-
     def collect(self) -> list[int]:
         """Return the indices of the pairs of an update, each pair once before one comes again."""
         size, waiting = self.settings.batch_size, self.state.waiting or []

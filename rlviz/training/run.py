@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from statistics import median
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -59,7 +58,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         self._saved: int | None = None  # the step of the last checkpoint
         self._is_between_steps = True
         self._unsaved_seconds = 0.0  # of work since the last checkpoint
-        self._save_seconds: list[float] = []  # of the last few checkpoints
+        self._save_seconds = 0.0  # of the last checkpoint
 
     @abstractmethod
     def collect(self) -> Any:
@@ -157,8 +156,10 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         every = self.settings.checkpoint_every
         if self.step == self.settings.steps or (every and self.step % every == 0):
             return True
-        cost = median(self._save_seconds) if self._save_seconds else 0.0  # a disk that was busy once is not slow
-        return cost < SAVE_SHARE * self._unsaved_seconds and self._unsaved_seconds + next_seconds > SAVE_SECONDS
+        return (
+            self._save_seconds < SAVE_SHARE * self._unsaved_seconds
+            and self._unsaved_seconds + next_seconds > SAVE_SECONDS
+        )
 
     def save(self) -> None:
         """Write the state to the run folder, so that `resume` goes on from this step.
@@ -174,7 +175,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             raise FloatingPointError(self._divergence_message("largest weight"))
         start = time.perf_counter()
         self.folder.save_state(self.policy, *checkpoint_data(self.state, self.settings))
-        self._save_seconds = [*self._save_seconds[-4:], time.perf_counter() - start]
+        self._save_seconds = time.perf_counter() - start
         self._saved, self._unsaved_seconds = self.step, 0.0
 
     def close(self) -> None:
@@ -201,21 +202,17 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     def _likeliest_cause(self) -> str:
         """Return advice on the setting that is furthest from its default, of those that can overflow a number by now."""
-        updated: bool = any(bool(state["step"]) for state in self.state.optimizers[0].state.values())
+        updated = any(bool(state["step"]) for state in self.state.optimizers[0].state.values())
         if not updated and not finite_weights(self.policy):
             return "the policy that it began with has weights that are not finite, begin with another one"
-        suspects = ["temperature", "reward_correct", "reward_format", *(["lr"] if updated else [])]
-        suspects += ["critic_lr"] if updated and len(self.state.optimizers) > 1 else []
         default, far = default_settings(self.algorithm), {}
-        for name in (name for name in suspects if hasattr(default, name)):
-            factor = abs(getattr(self.settings, name)) / (abs(getattr(default, name)) or 1.0)
+        suspects = ("lr", "critic_lr", "temperature") if updated else ("temperature",)
+        for name in filter(vars(default).get, suspects):
+            factor = getattr(self.settings, name) / getattr(default, name)
             far[name] = 1 / factor if name == "temperature" else factor  # the only one that divides
         worst = max(far, key=far.__getitem__, default="")
         if far.get(worst, 0.0) < FAR:
-            return (
-                f"its settings are near their defaults, look at the pieces of {self.algorithm.name} (limits, KL term) first, "
-                f"and then at lr ({self.settings.lr:g})"
-            )
+            return f"its settings are near their defaults, look at the rewards and the pieces of {self.algorithm.name} first"
         wrong, better = ("low", "larger") if worst == "temperature" else ("high", "smaller")
         return (
             f"most likely {worst} is too {wrong} ({getattr(self.settings, worst):g}; default {getattr(default, worst):g}), "

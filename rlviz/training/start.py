@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
-import torch
-
 import rlviz
 from rlviz.algorithms import find_algorithm
 from rlviz.algorithms.describe import from_json, to_json
@@ -321,8 +319,6 @@ def _restore_run(
     if folder.config["path"] == "transformers":  # a shipped policy was, too
         policy = policy.on_transformers()
     start, reward_model, pairs, reference = folder.load_start(device, policy)
-    if _shapes(policy) != _shapes(start):
-        raise ValueError(f"the policy in {folder.path}/checkpoint has other weights than reference/; {ADVICE}")
     run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)
     try:
         run.restore(tensors, state)
@@ -331,7 +327,3 @@ def _restore_run(
         raise ValueError(f"the checkpoint in {folder.path} does not fit its run ({why}); {ADVICE}") from error
     folder.forget_after(run.step)
     return run
-
-
-def _shapes(policy: Policy) -> dict[str, torch.Size]:
-    return {name: weight.shape for name, weight in policy.weights.named_parameters()}

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rlviz.training import resume
 from tests.training.runs import RUNS, begin, groups, numbers
 
 TABLE = Path(__file__).with_name("golden.jsonl")  # a line a step of a run
@@ -73,13 +72,6 @@ def test_a_run_gives_its_numbers(name):
     if name == "LoRA":
         pytest.importorskip("peft")
     compare(name, begin(name, steps=STEPS))
-
-
-@pytest.mark.parametrize("name", ["DCPO", "PPO"])
-def test_a_run_that_was_cut_off_goes_on_to_the_same_numbers(name, tmp_path):
-    run = begin(name, steps=STEPS, out=tmp_path / "run")
-    first = [next(run), next(run)]
-    compare(name, [*first, *resume(tmp_path / "run", device="cpu")])
 
 
 def test_every_kind_of_run_has_its_rows():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
+from rlviz.algorithms import ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
 from rlviz.training import TrainSettings, train
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
@@ -32,8 +32,8 @@ def nonsense_at(places, values):
     return None if values is None else torch.where(places, 40 * torch.randn(values.shape), values)
 
 
-# what an update may take from a token beside its log-probability: a reference's, an entropy, a history, steps, a critic's values
-TAKING = [GRPO, DAPO, DCPO, ENTROPY_BONUS, GRPO_PROCESS, replace(PPO, entropy_weight=0.1)]
+# what an update may take from a token beside its log-probability: a reference's, an entropy, steps, a critic's values
+TAKING = [GRPO, ENTROPY_BONUS, GRPO_PROCESS, replace(PPO, entropy_weight=0.1)]
 
 
 @pytest.mark.parametrize("algorithm", TAKING, ids=lambda a: a.name)

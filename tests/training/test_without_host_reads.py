@@ -113,8 +113,7 @@ def test_limits_that_are_none_make_the_loss_no_number_where_nobody_can_be_told(a
     assert wrong.loss(fine, Batch(fine, torch.ones_like(fine), mask)).loss.isfinite()
 
 
-@pytest.mark.parametrize("spoiled", ["policy", "critic"])
-def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_remembers(spoiled, monkeypatch):
+def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_remembers(monkeypatch):
     settings = default_settings(PPO, **{**SMALL, "updates_per_rollout": 3, "minibatches": 3})
     run = train(load_policy("chain", device="cpu"), Chain(), PPO, settings)
     next(run)
@@ -127,7 +126,7 @@ def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_rememb
 
     def spoiling(state, settings, loss):
         before = [tensor.detach().clone() for tensor in tensors()]
-        next(models[spoiled].parameters()).grad[0] = float("inf")
+        next(models["critic"].parameters()).grad[0] = float("inf")
         try:
             return optimizer_step(state, settings, loss)
         finally:
