@@ -27,13 +27,15 @@ from rlviz.types import PART, PairRecord, StepRecord
 from small_models import adapters
 from small_models.checks import check_type, checked
 from small_models.files import display_path, reason
-from small_models.pairs import Pair, read_pairs, write_pairs
+from small_models.pairs import read_pairs, write_pairs
 from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
 from small_models.tasks import TASK_FILE, FileTask, Task, is_code
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from rlviz.training.state import Beginning
 
 CONFIG, REFERENCE, GIVEN = "config.json", "reference", "given_reference"  # what the run began with; what it was given
 NOW, NEW, COUNTERS = "checkpoint", "checkpoint.new", "training.json"  # a checkpoint's last file
@@ -186,25 +188,18 @@ class RunFolder:
                 if lines != data:
                     write_text(file, lines.decode("utf-8-sig"))
 
-    def save_start(
-        self,
-        start: Policy,
-        task: Task,
-        reward_model: RewardModel | None,
-        pairs: Sequence[Pair] | None,
-        reference: Policy | None,
-    ) -> None:
+    def save_start(self, begun: Beginning) -> None:
         """Save the run's beginning: its policy, its task's file, and reward model, pairs and reference where it has them."""
         with self.writing():
-            start.save(self.path / REFERENCE)
-            for name, text in task.files.items():
+            begun.start.save(self.path / REFERENCE)
+            for name, text in begun.task.files.items():
                 write_text(self.path / name, text)
-            if reward_model is not None:
-                reward_model.save(self.path / "reward_model")
-            if reference is not None:
-                reference.save(self.path / GIVEN)
-            if pairs:
-                write_pairs(pairs, self.path / "pairs.jsonl")
+            if begun.reward_model is not None:
+                begun.reward_model.save(self.path / "reward_model")
+            if begun.reference is not None:
+                begun.reference.save(self.path / GIVEN)
+            if begun.pairs:
+                write_pairs(begun.pairs, self.path / "pairs.jsonl")
 
     def finish_beginning(self, config: dict[str, Any]) -> None:
         """Write config.json: from now on the folder holds a run. All else that a run begins with must be in it."""
@@ -229,21 +224,22 @@ class RunFolder:
         return FileTask(self.path / TASK_FILE, rule or begun, name=name)
 
     @with_advice()
-    def load_start(
-        self, device: str, policy: Policy
-    ) -> tuple[Policy, RewardModel | None, list[Pair] | None, Policy | None]:
-        """Return what `save_start` kept. policy: the run's, whose base the beginning of a LoRA run shares.
+    def load_start(self, device: str, policy: Policy) -> dict[str, Any]:
+        """Return what `save_start` kept, by the names of `Beginning`. policy: the run's, whose base a LoRA run's start shares.
 
-        Raises ValueError when it is damaged, or the policy is not there."""
+        Raises ValueError when it is damaged, or the policy is not there.
+        """
         scores, pairs = self.path / "reward_model", self.path / "pairs.jsonl"
-        return (
-            self._load_policy(REFERENCE, device, "the policy that the run started from", policy).as_reference(),
-            RewardModel.load(scores, device=device) if scores.is_dir() else None,
-            read_pairs(pairs) if os.path.lexists(pairs) else None,
-            None
-            if self.config.get("reference") is None
-            else self._load_policy(GIVEN, device, "the reference that the run was given").as_reference(),
-        )
+        parts = {
+            "start": self._load_policy(REFERENCE, device, "the policy that the run started from", policy).as_reference()
+        }
+        if scores.is_dir():
+            parts["reward_model"] = RewardModel.load(scores, device=device)
+        if os.path.lexists(pairs):
+            parts["pairs"] = read_pairs(pairs)
+        if self.config.get("reference") is not None:
+            parts["reference"] = self._load_policy(GIVEN, device, "the reference that the run was given").as_reference()
+        return parts
 
     def _load_policy(self, name: str, device: str, what: str, beside: Policy | None = None) -> Policy:
         """Return the policy in a folder of the run. beside: a LoRA policy whose base it shares, if it is the same."""

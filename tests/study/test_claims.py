@@ -1,7 +1,6 @@
 """Every claim: tiny trials, and verdicts that are those of the committed trials; trials' parts; the command."""
 
 import shutil
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -14,36 +13,23 @@ from rlviz.cli import app
 from rlviz.study import CLAIMS, Claim, Effect, Trials, claims, find_claim, forest
 from rlviz.study.claims import NAMES
 from rlviz.study.claims.overlong import ARMS as OVERLONG_ARMS, ROOM
-from rlviz.study.frames import by_seed, select
+from rlviz.study.frames import by_seed
 from rlviz.study.trials import Graded, load_shipped, sample_and_grade, score_samples
 from rlviz.study.verdicts import read_trials, verdict_lines, verdict_table
 from small_models.tasks import Chain, Ramble
 
 COMMITTED = Path(__file__).parents[2] / "notebooks/experiments"
-TINY = 0.004
-
-
-@cache
-def tiny_trial(name):
-    return find_claim(name).run((0,), TINY)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tiny_trial_has_all_that_its_effects_read(name, tmp_path):
-    claim, frame = find_claim(name), tiny_trial(name)
+    claim = find_claim(name)
+    frame = claim.run((0,), 0.004)
     frame = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
     frame.to_csv(tmp_path / "x.csv", index=False)
     lines = verdict_lines(claim, frame)
     assert lines == verdict_lines(claim, read_trials(tmp_path / "x.csv"))
     forest(claim, claim.effects(frame)).savefig(tmp_path / "x.png", dpi=30)
-
-
-def test_the_same_seed_gives_the_same_trial_and_all_arms_the_same_start():
-    again, other = (find_claim("std_weighting").trial(seed, TINY).assign(seed=0) for seed in (0, 1))
-    pd.testing.assert_frame_equal(tiny_trial("std_weighting"), again)
-    assert not again.equals(other)
-    first = select(tiny_trial("entropy_clip"), step=1, setting=("trip", "trip, a coin for a reward"))
-    assert first.groupby("setting")["accuracy"].nunique().tolist() == [1, 1]
 
 
 def test_the_committed_table_and_pictures_say_what_the_committed_trials_do():

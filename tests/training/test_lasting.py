@@ -22,12 +22,10 @@ from rlviz.training import (
     default_settings,
     records,
     resume,
-    run as run_module,
     run_folder,
     train,
 )
 from rlviz.training.files import json_text
-from small_models.evaluation import Evaluation
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
@@ -64,45 +62,19 @@ def copied(finished_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "save_seconds", "evaluation_seconds", "saved_steps"),
+    ("unsaved", "next_seconds", "save_seconds", "is_due"),
     [
-        (0.5, 0.01, 0.0, [4, 8, 10]),  # before more than two seconds of work would be unsaved
-        (3.0, 0.01, 0.0, list(range(1, 11))),  # after each step that takes longer
-        (0.5, 0.01, 0.5, [2, 4, 6, 8, 10]),  # evaluations are work too: after two of 1 s a third would make 3
-        (
-            0.75,
-            0.05,
-            0.0,
-            [2, 6, 10],
-        ),  # the first save took 0 s; one of .05 s is 2 % of 2.5 s, which are four steps of .75 s
+        (1.5, 0.6, 0.01, True),  # before more than two seconds of work would be unsaved
+        (1.5, 0.4, 0.01, False),
+        (2.4, 0.75, 0.05, False),  # a save of .05 s is 2 % of 2.5 s of work
+        (2.6, 0.75, 0.05, True),
     ],
 )
-def test_when_a_run_saves(step_seconds, save_seconds, evaluation_seconds, saved_steps, monkeypatch, tmp_path):
-    """By a clock of our own."""
-    now, saved = [0.0], []
-    monkeypatch.setattr(run_module.time, "perf_counter", lambda: now[0])
-    run = start(replace(TINY, steps=10, evaluate_every=1), out=tmp_path / "run")
-    numbers = run.advance()
-    run.state.step = 0
-
-    def measure(policy, task, **settings):
-        now[0] += evaluation_seconds
-        return Evaluation(accuracy=0.5, well_formed=1.0, length=2.0, entropy=0.0, reward=0.5)
-
-    def learn():
-        now[0] += step_seconds
-        run.state.step += 1
-        return numbers
-
-    def save_state(folder, policy, tensors, state):
-        now[0] += save_seconds
-        saved.append(state["step"])
-
-    monkeypatch.setattr(run, "advance", learn)
-    monkeypatch.setattr(run_module, "evaluate", measure)
-    monkeypatch.setattr(RunFolder, "save_state", save_state)
-    list(run)
-    assert saved == saved_steps
+def test_when_a_run_saves(unsaved, next_seconds, save_seconds, is_due):
+    run = start(replace(TINY, steps=10, checkpoint_every=4))
+    run._unsaved_seconds, run._save_seconds = unsaved, save_seconds
+    for run.state.step in range(1, 11):
+        assert run._save_is_due(next_seconds) == (is_due or run.step in (4, 8, 10))
 
 
 def test_half_a_step_is_not_saved(monkeypatch, tmp_path, finished_run):
@@ -321,7 +293,7 @@ def test_a_crash_at_any_file_operation_leaves_a_folder_that_goes_on(what, tmp_pa
     work = begin if what == "train" else go_on
     assert in_fork(until(0, out, log, work)) == 0
     operations = int(log.read_text())
-    for crash in [*range(1, operations, operations // 7), operations]:
+    for crash in [*range(1, operations, operations // 4), operations]:
         fresh()
         assert in_fork(until(crash, out, log, work)) == 137
         if what == "train" and not (out / "config.json").exists():

@@ -10,9 +10,7 @@ from rlviz.algorithms import ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
 from rlviz.training import TrainSettings, train
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
-from rlviz.training.rollout import Rollout
 from small_models.policies import load_policy
-from small_models.scorers import RewardModel
 from small_models.tasks import Lookup
 
 NO_KL = replace(GRPO, kl=None)
@@ -68,15 +66,6 @@ def test_what_the_tool_wrote_may_be_unlikely():
     assert torch.equal(rollout.mask.any(-1), least >= 0.1)
 
 
-def test_a_row_reaches_to_the_last_token_that_the_loss_sees():
-    """Of seven places the policy wrote 0, 1, 4 and 5, a tool 2 and 3: four tokens are seen, and a cut to six keeps them all."""
-    mask = torch.tensor([[[1, 1, 0, 0, 1, 1, 0]], [[1, 1, 1, 0, 0, 0, 0]]], dtype=torch.bool)
-    over = dict.fromkeys(("tokens", "old_logp", "advantages"), torch.zeros(2, 1, 7))
-    rows = Rollout(None, None, 0.0, *[torch.zeros(2, 3)] * 2, torch.arange(2), mask=mask, **over)
-    assert rows.longest == 6
-    assert [part.mask.shape[-1] for part in rows.split(1)] == [6, 3]
-
-
 @pytest.mark.parametrize("room", [4, 18])  # 4: a first call's answer is cut off
 def test_the_last_step_ends_with_the_policy_s_last_token(room):
     run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=room))
@@ -93,21 +82,6 @@ def test_the_last_step_ends_with_the_policy_s_last_token(room):
     assert (samples.observed & ((places > lasts) if room == 4 else (places < lasts))).any()
     right = torch.tensor([[grade.correct for grade in row] for row in rollout.sampled.grades])
     assert torch.equal(rewards.gather(-1, lasts).squeeze(-1), right.float())
-
-
-def test_a_reward_model_reads_what_the_tool_wrote():
-    run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=4))
-    samples = run.collect().samples
-    for reads in ("last", "mean"):
-        model = RewardModel.from_policy(run.policy, reads=reads)
-        torch.nn.init.normal_(model.scorer.head.weight, generator=torch.Generator().manual_seed(0))
-        scores = model.score(samples)
-        p, g = samples.observed.any(-1).nonzero()[0].tolist()
-        ids = torch.cat([samples.prompt_ids[p], samples.tokens[p, g]]).unsqueeze(0)
-        with torch.no_grad():
-            after = model.scorer.head(model.scorer.trunk(ids).last_hidden_state)[0, 7:, 0]
-        expected = after[3] if reads == "last" else after.mean()
-        assert float(scores[p, g]) == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see():

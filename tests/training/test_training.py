@@ -184,11 +184,11 @@ def test_a_run_with_own_pieces_resumes_when_they_are_given_again(tmp_path):
 def test_grpo_learns_the_chain_task():
     policy = load_policy("chain", device="cpu")
     before = evaluate(policy, TASK)
-    records = list(train(policy, TASK, NO_KL, TrainSettings(steps=50)))
+    records = list(train(policy, TASK, NO_KL, TrainSettings(steps=40, evaluate_every=0, details_every=0)))
     after = evaluate(policy, TASK)
     assert before.accuracy < 0.5
-    assert after.accuracy > 0.8
-    assert after.length > before.length + 1.5  # it has learned to write the running sums
+    assert after.accuracy > 0.75
+    assert after.length > before.length + 1  # it has learned to write the running sums
     assert records[-1].entropy < records[0].entropy
 
 
