@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
@@ -114,6 +115,7 @@ def train(
             folder.finish_beginning(config)
         except BaseException:
             folder.release("could not begin")
+            shutil.rmtree(folder.path, ignore_errors=True)  # it was empty before
             raise
     return run
 

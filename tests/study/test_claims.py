@@ -1,6 +1,8 @@
 """Every claim: tiny trials, and verdicts that are those of the committed trials; trials' parts; the command."""
 
 import shutil
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +16,7 @@ from rlviz.study import CLAIMS, Claim, Effect, Trials, claims, find_claim, fores
 from rlviz.study.claims import NAMES
 from rlviz.study.claims.overlong import ARMS as OVERLONG_ARMS, ROOM
 from rlviz.study.frames import by_seed
-from rlviz.study.trials import Graded, load_shipped, sample_and_grade, score_samples
+from rlviz.study.trials import SMALL, Graded, load_shipped, sample_and_grade, score_samples
 from rlviz.study.verdicts import read_trials, verdict_lines, verdict_table
 from small_models.tasks import Chain, Ramble
 
@@ -22,8 +24,9 @@ COMMITTED = Path(__file__).parents[2] / "notebooks/experiments"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tiny_trial_has_all_that_its_effects_read(name, tmp_path):
-    claim = find_claim(name)
+def test_a_tiny_trial_has_all_that_its_effects_read(name, tmp_path, monkeypatch):
+    claim, few = find_claim(name), replace(SMALL, num_prompts=2, group_size=4)
+    monkeypatch.setattr(import_module(f"{claims.__name__}.{name}"), "SMALL", few, raising=False)
     frame = claim.run((0,), 0.004)
     frame = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
     frame.to_csv(tmp_path / "x.csv", index=False)
