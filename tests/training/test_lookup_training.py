@@ -11,6 +11,7 @@ from rlviz.training import TrainSettings, train
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
 from small_models.policies import load_policy
+from small_models.scorers import RewardModel
 from small_models.tasks import Lookup
 
 NO_KL = replace(GRPO, kl=None)
@@ -82,6 +83,21 @@ def test_the_last_step_ends_with_the_policy_s_last_token(room):
     assert (samples.observed & ((places > lasts) if room == 4 else (places < lasts))).any()
     right = torch.tensor([[grade.correct for grade in row] for row in rollout.sampled.grades])
     assert torch.equal(rewards.gather(-1, lasts).squeeze(-1), right.float())
+
+
+def test_a_reward_model_reads_what_the_tool_wrote():
+    run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=4))
+    samples = run.collect().samples
+    for reads in ("last", "mean"):
+        model = RewardModel.from_policy(run.policy, reads=reads)
+        torch.nn.init.normal_(model.scorer.head.weight, generator=torch.Generator().manual_seed(0))
+        scores = model.score(samples)
+        p, g = samples.observed.any(-1).nonzero()[0].tolist()
+        ids = torch.cat([samples.prompt_ids[p], samples.tokens[p, g]]).unsqueeze(0)
+        with torch.no_grad():
+            after = model.scorer.head(model.scorer.trunk(ids).last_hidden_state)[0, 7:, 0]
+        expected = after[3] if reads == "last" else after.mean()
+        assert float(scores[p, g]) == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see():
