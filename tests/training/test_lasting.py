@@ -277,7 +277,7 @@ def test_a_crash_at_any_file_operation_leaves_a_folder_that_goes_on(what, tmp_pa
     work = begin if what == "train" else go_on
     assert in_fork(until(0, out, log, work)) == 0
     operations = int(log.read_text())
-    for crash in [*range(1, operations, operations // 4), operations]:
+    for crash in [*range(1, operations, operations // 3), operations]:
         fresh()
         assert in_fork(until(crash, out, log, work)) == 137
         if what == "train" and not (out / "config.json").exists():
