@@ -230,7 +230,7 @@ class RunFolder:
         Raises ValueError when it is damaged, or the policy is not there.
         """
         scores, pairs = self.path / "reward_model", self.path / "pairs.jsonl"
-        parts = {
+        parts: dict[str, Any] = {
             "start": self._load_policy(REFERENCE, device, "the policy that the run started from", policy).as_reference()
         }
         if scores.is_dir():
