@@ -22,18 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlviz.algorithms.base import GroupPolicyGradient
-from rlviz.algorithms.slots import CALLS
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.selection import keep_all
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.pieces.values import entropy
 from rlviz.types import Batch, TokenObjective
-from small_models.checks import check_at_least, check_number, check_seed
+from small_models.checks import check_at_least, check_number, check_seed, checked
 from small_models.memory import check_fits
 
 Array = NDArray[np.float64]
 COLDEST = 1e-6  # below this temperature the length of a step, lr / temperature², overflows
-MOST_UNCOUNTED = 500_000  # tokens whose clipping waits to be counted
 
 
 @dataclass(frozen=True)
@@ -362,6 +360,7 @@ class TableRule:
 # --- a run ---
 
 
+@checked
 def train_table(
     algorithm: GroupPolicyGradient,
     task: TableTask | None = None,
@@ -388,16 +387,25 @@ def train_table(
     another type.
     """
     task = good_actions() if task is None else task
-    _check_setup(algorithm, task, reference, lr, temperature, entropy_weight, group_size, seed)
+    if algorithm.asks_for("advantage", "step_ends"):
+        raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
+    if reference is not None:
+        _check_probabilities("reference", reference, len(task.success))
+    elif algorithm.can.from_teacher:
+        raise ValueError(f"reference must be a teacher's probabilities of the actions for {algorithm.name}; got None")
+    check_seed(seed)
+    check_number("lr", lr, lambda number: number > 0, "above 0")
+    check_number("temperature", temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
+    check_number("entropy_weight", entropy_weight, lambda number: number >= 0, "0 or above")
     check_at_least(1, steps=steps, groups=groups, updates_per_rollout=updates_per_rollout, minibatches=minibatches)
     check_at_least(1, replicas=replicas)
-    if updates_per_rollout % minibatches:
-        raise ValueError(
-            f"updates_per_rollout must be a multiple of minibatches ({minibatches}); got {updates_per_rollout}"
-        )
+    check_at_least(algorithm.min_group_size, group_size=group_size)
     responses = task.prompts * groups * group_size
-    if minibatches > responses:
-        raise ValueError(f"minibatches must be at most prompts × groups × group_size = {responses}; got {minibatches}")
+    if updates_per_rollout % minibatches or minibatches > responses:
+        raise ValueError(
+            f"minibatches must divide updates_per_rollout ({updates_per_rollout}) and be at most prompts × groups × group_size "
+            f"= {responses}; got {minibatches}"
+        )
     tokens = replicas * responses * task.positions
     tables = (steps + 1) * replicas * task.prompts * task.positions * len(task.success)
     what = f"{tokens:,} tokens a step and {tables:,} probabilities, those of all steps,"
@@ -414,8 +422,8 @@ def train_table(
         ref_log_probs = torch.tensor(reference, dtype=torch.double).log().expand_as(scaled)
     history = PromptHistory.empty(replicas * task.prompts * groups) if rule.needs_history else None
     generator = torch.Generator().manual_seed(int(seed))
-    schedule = _Schedule(algorithm, updates_per_rollout, minibatches, not entropy_weight, generator)
-    clipping = _Clipping(algorithm, replicas, steps, task.positions)
+    can_skip = not entropy_weight and algorithm.ignores_zero_advantages()
+    clipped = torch.zeros(4, replicas, steps, dtype=torch.double)  # low, high, dual; all tokens
     log_probs, rewards = [], []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # these tensors are small, and on a busy machine a second thread waits more than it works
@@ -425,10 +433,17 @@ def train_table(
             luck = torch.rand(replicas, task.prompts * groups, group_size, generator=generator, dtype=torch.double)
 
             def run_updates(update: Update, scaled: Tensor, rollout: TableRollout, step: int = step) -> Tensor:
-                for part in schedule.minibatches(rollout):
+                selected = select_responses(algorithm, rollout, generator)
+                if not selected.mask.numel() or (can_skip and not selected.advantages.any()):
+                    return scaled
+                for part in split_responses(algorithm, selected, updates_per_rollout, minibatches, generator):
                     scaled, objective = update(scaled, part)
                     algorithm.check_gradient(objective.value)
-                    clipping.add(step, part, objective)
+                    columns = objective.ratio.detach(), objective.advantages, objective.lower, objective.upper
+                    counts = [
+                        cut.view(part.mask.shape) & part.mask for cut in is_clipped(objective.surrogate, *columns)
+                    ]
+                    clipped[:, :, step] += torch.stack([*counts, part.mask]).sum((-1, -2))
                 return scaled
 
             scaled, rollout = table_step(
@@ -448,7 +463,7 @@ def train_table(
         log_probs.append(torch.log_softmax(scaled, -1))
         all_log_probs = torch.stack(log_probs, 1)
         probabilities = all_log_probs.exp()
-        low, high, dual = clipping.fractions()
+        low, high, dual = clipped[:3] / clipped[3].clamp(min=1)
         return TableRun(
             entropy=entropy(all_log_probs).mean((-1, -2)).numpy(),
             accuracy=(probabilities * success).sum(-1).prod(-1).mean(-1).numpy(),
@@ -462,136 +477,41 @@ def train_table(
         torch.set_num_threads(threads)
 
 
-def _check_setup(
-    algorithm: GroupPolicyGradient,
-    task: TableTask,
-    reference: Sequence[float] | None,
-    lr: float,
-    temperature: float,
-    entropy_weight: float,
-    group_size: int,
-    seed: int,
-) -> None:
-    """Raise ValueError for an argument of `train_table` that is of another type or out of its range."""
-    if not isinstance(algorithm, GroupPolicyGradient):
-        name = getattr(algorithm, "name", repr(algorithm))
-        raise ValueError(f"algorithm must learn from groups of responses, as GRPO does; got {name}")
-    if not isinstance(task, TableTask):
-        raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
-    if algorithm.asks_for("advantage", "step_ends"):
-        raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
-    if reference is not None:
-        _check_probabilities("reference", reference, len(task.success))
-    elif algorithm.can.from_teacher:
-        raise ValueError(f"reference must be a teacher's probabilities of the actions for {algorithm.name}; got None")
-    check_seed(seed)
-    check_number("lr", lr, lambda number: number > 0, "above 0")
-    check_number("temperature", temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
-    smallest = algorithm.min_group_size
-    words = f"at least {smallest} for {algorithm.name}"
-    check_number("group_size", group_size, lambda number: number >= smallest, words, integer=True)
-    check_number("entropy_weight", entropy_weight, lambda number: number >= 0, "0 or above")
+def select_responses(algorithm: GroupPolicyGradient, rollout: TableRollout, generator: torch.Generator) -> TableTokens:
+    """Return the responses of the selected groups; a replica with fewer of them than another has padding at its end."""
+    tokens, group_size = rollout.tokens, rollout.rewards.shape[-1]
+    if algorithm.select is keep_all:
+        return tokens
+    groups = [algorithm.select_groups(rewards, generator) for rewards in rollout.rewards]
+    selected = [(group.unsqueeze(1) * group_size + torch.arange(group_size)).flatten() for group in groups]
+    rows = torch.nn.utils.rnn.pad_sequence(selected, batch_first=True, padding_value=-1).unsqueeze(-1)
+    index = rows.clamp(min=0).expand(-1, -1, tokens.entries.shape[-1])
+    tokens, is_response = tokens.map_tensors(lambda values: values.gather(1, index)), rows >= 0
+    return tokens._replace(mask=tokens.mask & is_response, advantages=tokens.advantages * is_response)
 
 
-class _Schedule:
-    """The minibatches of a rollout: its selected groups, split at random in each pass."""
-
-    def __init__(
-        self,
-        algorithm: GroupPolicyGradient,
-        updates: int,
-        minibatches: int,
-        has_no_bonus: bool,
-        generator: torch.Generator,
-    ) -> None:
-        self.algorithm, self.generator, self.updates, self.count = algorithm, generator, updates, minibatches
-        self.can_skip = has_no_bonus and algorithm.ignores_zero_advantages()
-        self.weights: dict[int, Tensor] = {}  # number of responses → weights [count + 1, T], see `_weigh`
-
-    def minibatches(self, rollout: TableRollout) -> Iterator[Minibatch]:
-        """Yield the minibatch of each update; none where no response has an advantage."""
-        tokens = self._select(rollout)
-        count = tokens.entries.shape[1]
-        if not count or (self.can_skip and not tokens.advantages.any()):
-            return
-        if self.count == 1:
-            yield from [self._weigh(tokens)] * self.updates
-            return
-        for _ in range(self.updates // self.count):
-            order = torch.randperm(count, generator=self.generator)
-            for part in reversed(order.tensor_split(self.count)):
-                yield self._weigh(tokens.map_tensors(lambda values, part=part: values[:, part]))  # type: ignore[misc]
-
-    def _select(self, rollout: TableRollout) -> TableTokens:
-        """Return the responses of the selected groups; a replica with fewer of them than another has padding at its end."""
-        tokens, group_size = rollout.tokens, rollout.rewards.shape[-1]
-        if self.algorithm.select is keep_all:
-            return tokens
-        selected = [
-            (
-                self.algorithm.select_groups(rewards, self.generator).unsqueeze(1) * group_size
-                + torch.arange(group_size)
-            ).flatten()
-            for rewards in rollout.rewards
-        ]
-        rows = torch.nn.utils.rnn.pad_sequence(selected, batch_first=True, padding_value=-1).unsqueeze(-1)
-        index = rows.clamp(min=0).expand(-1, -1, tokens.entries.shape[-1])
-        tokens, is_response = tokens.map_tensors(lambda values: values.gather(1, index)), rows >= 0
-        return tokens._replace(mask=tokens.mask & is_response, advantages=tokens.advantages * is_response)
-
-    def _weigh(self, tokens: TableTokens) -> Minibatch:
-        """Return the tokens as a minibatch; weights are those of the algorithm's aggregation, in each replica by itself."""
-        count, positions = tokens.mask.shape[1:]
-        if count not in self.weights:  # a token's weight where 0, 1, … `count` of the rows hold a response
-            masks = torch.ones(count + 1, count).tril(-1).bool().unsqueeze(-1).expand(-1, -1, positions)
-            shares = [self.algorithm.aggregate(mask.unsqueeze(1)) for mask in masks]
-            self.weights[count] = torch.stack([by_row[:1].sum((0, 1)) for by_row in shares])
-        weights = self.weights[count][tokens.mask[..., 0].sum(1)].unsqueeze(1) * tokens.mask
-        chosen = None
-        if self.algorithm.can.choose is not None:
-            tables = zip(tokens.advantages, tokens.old_logp, tokens.mask, strict=True)
-            chosen = torch.stack([self.algorithm.can.choose(*table) for table in tables])
-        return tokens.as_minibatch(weights, chosen)
+def split_responses(
+    algorithm: GroupPolicyGradient, tokens: TableTokens, updates: int, minibatches: int, generator: torch.Generator
+) -> Iterator[Minibatch]:
+    """Yield the minibatch of each update: all responses, or a part of them, in a new random order for each pass."""
+    if minibatches == 1:
+        yield from [weigh(algorithm, tokens)] * updates
+        return
+    for _ in range(updates // minibatches):
+        order = torch.randperm(tokens.mask.shape[1], generator=generator)
+        for part in reversed(order.tensor_split(minibatches)):
+            yield weigh(algorithm, tokens.map_tensors(lambda values, part=part: values[:, part]))  # type: ignore[misc]
 
 
-class _Clipping:
-    """A count of the tokens whose gradient is cut; of many updates at once, which takes a tenth of the time."""
-
-    def __init__(self, algorithm: GroupPolicyGradient, replicas: int, steps: int, positions: int) -> None:
-        self.shape = (replicas, -1, positions)
-        self.uncounted: list[tuple[int, Minibatch, TokenObjective]] = []
-        self.totals = torch.zeros(4, replicas, steps, dtype=torch.double)  # clipped low, high, dual; all tokens
-        self.needs_all = any(algorithm.asks_for("surrogate", name) for name in CALLS["surrogate"][1])
-
-    def add(self, step: int, part: Minibatch, objective: TokenObjective) -> None:
-        """Count an update of a step, from 0."""
-        self.uncounted.append((step, part, objective))
-        if len(self.uncounted) * part.mask.numel() > MOST_UNCOUNTED:
-            self._count()
-
-    def fractions(self) -> Tensor:
-        """Return the shares of the tokens of each step's updates that were clipped low, high and dual, [3, R, S]."""
-        if self.uncounted:
-            self._count()
-        return self.totals[:3] / self.totals[3].clamp(min=1)
-
-    def _count(self) -> None:
-        steps, parts, objectives = zip(*self.uncounted, strict=True)
-        columns = [(o.ratio.detach(), o.advantages, o.lower, o.upper) for o in objectives]
-
-        def join(values: Sequence[Tensor]) -> Tensor:
-            return torch.cat([update.view(self.shape) for update in values], 1)
-
-        if self.needs_all:  # the surrogate depends on other inputs of its update
-            updates = [is_clipped(o.surrogate, *column) for o, column in zip(objectives, columns, strict=True)]
-            sides = [join(side) for side in zip(*updates, strict=True)]
-        else:
-            sides = list(is_clipped(objectives[0].surrogate, *map(join, zip(*columns, strict=True))))
-        mask = torch.cat([part.mask for part in parts], 1)
-        counts = torch.stack([*(side & mask for side in sides), mask]).sum(-1, dtype=torch.double)  # [4, R, N]
-        step_of_row = torch.tensor(steps).repeat_interleave(torch.tensor([part.mask.shape[1] for part in parts]))
-        self.totals.index_add_(2, step_of_row, counts)
-        self.uncounted = []
+def weigh(algorithm: GroupPolicyGradient, tokens: TableTokens) -> Minibatch:
+    """Return the tokens as a minibatch; weights are those of the algorithm's aggregation, in each replica by itself."""
+    masks = tokens.mask[:1] if tokens.mask.all() else tokens.mask
+    weights = torch.cat([algorithm.aggregate(mask.unsqueeze(1)).transpose(0, 1) for mask in masks])
+    chosen = None
+    if algorithm.can.choose is not None:
+        tables = zip(tokens.advantages, tokens.old_logp, tokens.mask, strict=True)
+        chosen = torch.stack([algorithm.can.choose(*table) for table in tables])
+    return tokens.as_minibatch(weights.expand(tokens.mask.shape), chosen)
 
 
 # --- curves of a run ---

@@ -1,7 +1,7 @@
 """Each setting is declared once: what the declaration says is what is checked and what is told."""
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +14,6 @@ from rlviz.settings import (
     TrainSettings,
     UsualNumber,
     declarations,
-    setting,
-    settings_from,
 )
 from rlviz.training import default_settings, start, train
 from rlviz.training.run import compute_precision
@@ -66,20 +64,6 @@ def test_default_settings_are_the_declared_ones():
         for name, declaration in declarations(type(chosen)).items():
             assert getattr(chosen, name) == (declaration.with_critic if critic else declaration.default)
         assert default_settings(algorithm, lr=0.5).lr == 0.5
-
-
-def test_saved_settings_are_of_the_kind_that_has_their_names():
-    assert settings_from({"batch_size": 3}) == PairSettings(batch_size=3)
-    assert settings_from({"group_size": 3}) == TrainSettings(group_size=3)
-
-
-def test_a_setting_of_ones_own_is_a_plain_field():
-    @dataclass(frozen=True)
-    class Own:
-        width: float = setting(0.5, "Width of it.", "Own", above=0)
-
-    assert Own() == Own(0.5) and Own.width == 0.5
-    assert declarations(Own)["width"].range == "above 0"
 
 
 @pytest.mark.parametrize(

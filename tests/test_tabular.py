@@ -297,12 +297,6 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert not np.array_equal(runs[0].probabilities[0], runs[0].probabilities[1])
 
 
-def test_clip_fractions_are_the_same_when_they_are_read_often(monkeypatch):
-    rarely = train_table(DCPO, TASK, **PAIRS)
-    monkeypatch.setattr("rlviz.tabular.MOST_UNCOUNTED", 1)
-    assert same(rarely, train_table(DCPO, TASK, **PAIRS))
-
-
 def test_more_minibatches_than_responses_that_were_kept_leave_some_updates_empty():
     # two pairs, of which one, both or none stay
     agree(DAPO, TASK, **PAIRS | {"minibatches": 4, "replicas": 1, "steps": 6})

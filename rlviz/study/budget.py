@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -115,12 +116,8 @@ class BudgetedRun:
 
     @property
     def is_complete(self) -> bool:
-        """True once the run has used its budget, was evaluated there, and was finished."""
-        if not self.has_begun:
-            return False
-        frame = run_frame(self.folder, *self.key)
-        is_enough = bool((frame.loc[frame[METRIC].notna(), self.budget] >= self.amount).any())
-        return is_enough and RunFolder.open(self.folder).config["settings"]["steps"] == frame["step"].iloc[-1]
+        """True once the run has used its budget: its steps are then those that it took."""
+        return self.has_begun and RunFolder.open(self.folder).config["settings"]["steps"] != UNLIMITED
 
     def run(self) -> Generator[RunProgress, None, None]:
         """Begin the run or go on with it; yield where it stands before each step, and at the end."""
@@ -130,6 +127,7 @@ class BudgetedRun:
                 self.folder, steps=UNLIMITED, device=self.device, task=self.task, algorithm=who.algorithm
             )
         else:
+            shutil.rmtree(self.folder, ignore_errors=True)  # a beginning that was cut off
             policy, settings = load_policy(self.policy, device=self.device), who.settings_with(self.seed)
             run = train(policy, self.task, who.algorithm, settings, reference=who.reference, out=self.folder)
         if not summary.is_file():  # it begins, or was stopped before this was known

@@ -33,7 +33,6 @@ from small_models.tasks import Task
 
 PAIRS = "budget: {} learns from pairs, and its steps sample no responses; choose seconds"
 AMOUNTS = {"responses": 60 * 32 * 8, "seconds": 4.0}  # what 60 steps of GRPO's default settings use
-MAY_GROW = ("rlviz", "budget", "amount", "seeds", "contenders")  # of a plan, in a folder that holds its comparison
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,8 @@ def compare(
     `steps` and `evaluate_every` of its settings are not used: held-out accuracy is measured ten times on the way.
     amount: unless given what 60 default steps of GRPO use. out: folder of the comparison, in which each run is an ordinary run
     folder; unless given runs/compare-001, or the number of the same comparison begun before. Runs that are complete are not
-    trained again, others go on where they stopped, to the same curve (but for seconds); a higher amount, more seeds or more
-    contenders may be asked for. Stop by pulling no more and `close()`.
+    trained again, others go on where they stopped, to the same curve (but for seconds); more seeds may be asked for.
+    Stop by pulling no more and `close()`.
     jobs: runs at once, each in a process of its own; a single one is made in this process. on: the engine that runs them,
     local, ray, or ray:ADDRESS of a cluster that shares this folder.
 
@@ -198,14 +197,17 @@ def compare(
     plan = json.loads(json_text(plan))  # as it is read again, to be compared with what a folder holds
     if out is None:  # the folder where this comparison was begun, or a new one
         folders = (Path("runs") / f"compare-{number:03d}" for number in count(1))
-        same = {**plan, "seeds": None}
-        folder = next(f for f in folders if not f.exists() or {**(read_plan(f) or {}), "seeds": None} == same)
+        folder = next(f for f in folders if not f.exists() or _differences(read_plan(f) or {}, plan) == [])
     else:
         folder = Path(out)
-    all_contenders = {**_contenders_in(folder, plan), **plan["contenders"]}
+    begun = read_plan(folder)
+    if begun is None and folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"out: {folder} is not empty, and holds no comparison; name another folder")
+    if differ := [] if begun is None else _differences(begun, plan):
+        raise ValueError(f"out: the comparison in {folder} has {', '.join(differ)} of its own; name another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "comparison.json", {**plan, "contenders": all_contenders, "seeds": list(seeds)})
+        write_json(folder / "comparison.json", plan)
     except OSError as error:
         raise OSError(f"out: {folder} cannot be made or written ({error.strerror})") from error
     # Seeds in turn, so that a comparison that is stopped has as many runs of each contender.
@@ -237,20 +239,9 @@ class Comparing(Running[BudgetedRun, RunProgress]):
         return Comparison(frame, first.task.name, first.budget, first.amount)
 
 
-def _contenders_in(folder: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the contenders that a folder has, described. Raises ValueError where it holds anything but this comparison."""
-    begun = read_plan(folder)
-    if begun is None:
-        if folder.is_dir() and any(folder.iterdir()):
-            raise ValueError(f"out: {folder} is not empty, and holds no comparison; name another folder")
-        return {}
-    differ = [name for name in {**begun, **plan} if name not in MAY_GROW and begun.get(name) != plan.get(name)]
-    theirs = {slug_of(name): who for name, who in begun["contenders"].items()}  # as their folders are named
-    differ += [name for name, who in plan["contenders"].items() if theirs.get(slug_of(name), who) != who]
-    if differ:
-        another = ", another ".join(differ)
-        raise ValueError(f"out: the comparison in {folder} has another {another}; name another folder")
-    return dict(begun["contenders"])
+def _differences(begun: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a plan in which a comparison that was begun differs, whatever version of rlviz began it."""
+    return [name for name in plan if name != "rlviz" and begun.get(name) != plan[name]]
 
 
 @checked

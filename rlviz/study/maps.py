@@ -13,11 +13,12 @@ import math
 import os
 import zlib
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,10 @@ from rlviz.parallel import LOCAL
 from rlviz.pieces.aggregation import token_mean
 from rlviz.settings import declarations
 from rlviz.study.difference import paired, standard_error
-from rlviz.study.map_settings import AXES, MapSettings, Measure
+from rlviz.study.map_settings import AXES, MapSettings
 from rlviz.study.runner import Running, check_where
 from rlviz.tabular import TableTask, at_accuracy, steps_to, train_table
-from rlviz.training.files import append_line, write_text
+from rlviz.training.files import write_text
 from small_models.checks import check_number, check_type, checked, short_repr
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ Place = tuple[float, float]  # a cell: its values of x and y
 FOLDER = Path(__file__).parent / "shipped"
 SHIPPED: Mapping[str, Mapping[str, str]] = json.loads((FOLDER / "maps.json").read_text(encoding="utf-8"))
 NAMES = ("algorithm", "against", "pieces")  # the last: a checksum of what the two algorithms are made of
-MEASURES = get_args(Measure)
 NUMBERS = ("mine", "other", "difference", "error", "counted", "sign")
 MEASURED = 0.5  # share of the replicas in which both algorithms must have a measure for a sign
 RARE, WRONG = 10, 9  # actions
@@ -234,56 +234,50 @@ class MapRun(Running[Cell, Place]):
     """A map under way; each step is the place of a cell that is done, of which `file` has the rows then."""
 
     def __init__(self, grid: Sequence[Cell], file: Path | None, jobs: int | None, on: str) -> None:
-        self.file, self.frames = file, [rows_before(grid, file)]
-        super().__init__(grid, places(self.frames[0]), jobs=jobs, on=on)
+        self.file, self.rows = file, [] if file is None else rows_before(grid, file)
+        x, y = grid[0].axes
+        super().__init__(grid, {(row[x], row[y]) for row in self.rows}, jobs=jobs, on=on)
 
     def save(self, place: Place, rows: list[dict[str, Any]]) -> tuple[Place, bool]:
+        self.rows += rows
+        if self.file is not None:
+            write_text(self.file, csv_text(self.frame))
+        return place, True
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The cells that are done."""
         import pandas as pd
 
-        self.frames.append(pd.DataFrame(rows))
-        if self.file is not None:
-            append_line(self.file, csv_text(self.frames[-1], header=False).removesuffix("\n"))
-        return place, True
+        return sort_cells(pd.DataFrame(self.rows))
 
     def result(self) -> pd.DataFrame:
         """Run what is left, and return the frame."""
-        import pandas as pd
-
         self.finish()
-        return sort_cells(pd.concat([frame for frame in self.frames if len(frame)]))
+        return self.frame
 
 
-def rows_before(grid: Sequence[Cell], file: Path | None) -> pd.DataFrame:
-    """Return the rows that the file has, and begin it where it is not there. Raises ValueError where it is another map's."""
-    import pandas as pd
-
-    axes, plan = grid[0].axes, grid[0].plan
-    empty = pd.DataFrame(columns=[*axes, "measure", *NUMBERS, *plan])
-    if file is None:
-        return empty
+def rows_before(grid: Sequence[Cell], file: Path) -> list[dict[str, Any]]:
+    """Return the rows that the file has, none where it is not there. Raises ValueError where it is another map's."""
     if file.suffix != ".csv":
         raise ValueError(f"out must end in .csv; got {file.name}")
-    try:
-        rows = read_map(file) if file.exists() else empty
-        plans = {*rows[[*plan]].itertuples(index=False, name=None)}
-        is_same = (*rows.columns[:2],) == axes and plans == {(*plan.values(),)}
-        is_same = rows.empty or (is_same and places(rows) <= {cell.key for cell in grid})
-    except ValueError:
-        is_same = False
-    if not is_same:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    with suppress(ValueError):
+        rows = read_map(file).to_dict("records") if file.exists() else []
+    x, y = axes = grid[0].axes
+    keys = {cell.key for cell in grid}
+
+    def is_here(row: dict[str, Any]) -> bool:
+        same = all(row.get(name) == value for name, value in grid[0].plan.items())
+        return same and (*row,)[:2] == axes and (row[x], row[y]) in keys
+
+    if file.exists() and not (rows and all(map(is_here, rows))):
         raise ValueError(
             f"out: {file} is there already, and holds another map (of other algorithms, settings or values of the axes) or none; "
             "choose another file, or remove it"
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    rows = rows if len(rows) else empty
-    write_text(file, csv_text(rows))  # without what a power cut has torn
     return rows
-
-
-def places(frame: pd.DataFrame) -> set[Place]:
-    """Return the cells of a frame."""
-    return {*frame.iloc[:, :2].itertuples(index=False, name=None)}
 
 
 def sort_cells(frame: pd.DataFrame) -> pd.DataFrame:
@@ -291,15 +285,15 @@ def sort_cells(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values([*frame.columns[:2]], kind="stable", ignore_index=True)
 
 
-def csv_text(frame: pd.DataFrame, *, header: bool = True) -> str:
+def csv_text(frame: pd.DataFrame) -> str:
     """Return the frame as CSV, from which `read_map` reads the same numbers."""
-    return frame.to_csv(index=False, header=header, na_rep="nan", lineterminator="\n")
+    return frame.to_csv(index=False, na_rep="nan", lineterminator="\n")
 
 
 def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
     """Return the frame of a map that comes with rlviz, by its name, or of a CSV file of `rlviz map` or `regime_map`.
 
-    A frame is returned as it is, and a cell that a power cut has torn left out. Raises ValueError where there is no such map.
+    A frame is returned as it is. Raises ValueError where there is no such map.
     """
     import pandas as pd
 
@@ -310,8 +304,7 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
         else:
             shipped = FOLDER / f"{which}.csv.gz"
             text = (gzip.decompress(shipped.read_bytes()) if which in SHIPPED else Path(which).read_bytes()).decode()
-            lines = text[: text.rfind("\n") + 1]
-            frame = pd.read_csv(io.StringIO(lines), engine="python")  # which reads each number to its last digit
+            frame = pd.read_csv(io.StringIO(text), engine="python")  # which reads each number to its last digit
         x, y = frame.columns[:2]
         if not {x, y} <= {*AXES} or {"measure", *NUMBERS, *NAMES, *declarations(MapSettings)} - {*frame.columns}:
             raise ValueError(which)
@@ -321,6 +314,4 @@ def read_map(which: str | os.PathLike[str] | pd.DataFrame) -> pd.DataFrame:
             f"which must be one of {', '.join(SHIPPED)}, or a file ending in .csv that this version's `rlviz map` made; "
             f"{nearest(str(which)[:100], list(SHIPPED))}got {short_repr(which)}"
         ) from None
-    frame = frame.drop_duplicates([x, y, "measure"])  # two commands may have done a cell at once
-    is_complete = frame.groupby([x, y])["measure"].transform("size") == len(MEASURES)
-    return sort_cells(frame[is_complete])
+    return sort_cells(frame)

@@ -3,7 +3,6 @@ from .pass_rates import pass_rates as pass_rates
 from .records import explained_variance as explained_variance
 from .reward_model import (
     LearnedReward as LearnedReward,
-    RewardModelRecord as RewardModelRecord,
     learn_reward as learn_reward,
     pair_accuracy as pair_accuracy,
     train_reward_model as train_reward_model,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,19 +60,15 @@ def append_line(path: Path, line: str) -> None:
 
 
 def flush(paths: Iterable[Path]) -> None:
-    """Wait until the disk itself has these files and folders. At once, as the disk then writes them together."""
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        list(pool.map(_flush, paths))
-
-
-def _flush(path: Path) -> None:
-    if path.is_dir() and os.name != "posix":  # no other system opens a folder
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Wait until the disk itself has these files and folders."""
+    for path in paths:
+        if path.is_dir() and os.name != "posix":  # no other system opens a folder
+            continue
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class FolderLock:

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.preference import response_logp
-from rlviz.settings import PairSettings
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
-from rlviz.training.state import State, new_optimizer
+from rlviz.training.state import Beginning, State, new_optimizer
 from rlviz.training.step import optimizer_step, set_learning_rates
 from rlviz.types import PairRecord
 from small_models.host import on_host
@@ -33,46 +31,31 @@ class PreferenceRun(TrainingRun[PairRecord]):
 
     kind = PairRecord
 
-    def __init__(
-        self,
-        policy: Policy,
-        start: Policy,
-        task: Task,
-        algorithm: PreferenceOptimization,
-        settings: PairSettings,
-        folder: RunFolder | None,
-        pairs: Sequence[Pair],
-        reference: Policy | None = None,
-    ) -> None:
+    def __init__(self, begun: Beginning, folder: RunFolder | None) -> None:
+        settings, pairs, reference = begun.settings, begun.pairs or (), begun.reference or begun.start
         if settings.batch_size > len(pairs):
             raise ValueError(f"batch_size must be at most {len(pairs)}, the number of pairs; got {settings.batch_size}")
-        reference = reference or start
         self.pairs = list(pairs)
-        self.encoded = encode_pairs(reference, self.pairs, task)
+        self.encoded = encode_pairs(reference, self.pairs, begun.task)
         tokens = settings.batch_size * self.encoded.tokens[0].numel()
         check_logits_fit(reference, tokens, "lower batch_size, or leave out the longest pairs")
         with torch.no_grad(), one_thread_if_small(reference):
             parts = torch.arange(len(pairs)).split(settings.batch_size)
             self.ref_logp = torch.cat([encoded_logp(reference, self.encoded.take(part)) for part in parts])
         state = State(
-            policy,
-            algorithm,
-            [new_optimizer([policy.weights], settings.lr)],
+            begun.policy,
+            begun.algorithm,
+            [new_optimizer([begun.policy.weights], settings.lr)],
             torch.Generator().manual_seed(settings.seed),
             waiting=[],
             reference=reference,
         )
-        super().__init__(state, start, task, settings, folder)
+        super().__init__(state, begun, folder)
 
     def advance(self) -> dict[str, Any]:
         numbers = self.update(self.collect())
         self.state.step += 1
         return numbers
-
-    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
-        super().restore(tensors, counters)
-        if not all(0 <= place < len(self.pairs) for place in self.state.waiting or ()):
-            raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
 
     def collect(self) -> list[int]:
         """Return the indices of the pairs of an update, each pair once before one comes again."""

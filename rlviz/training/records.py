@@ -141,34 +141,32 @@ def record_groups(state: State, task: Task, settings: TrainSettings, rollout: Ro
         detailed = range(count)
     elif details and settings.watch_every and step % settings.watch_every == 0:
         detailed = [first_informative_group(rollout.rewards[:count])]
-    records = (
-        _token_records(state.algorithm, state.policy, rollout, torch.tensor(detailed), settings) if detailed else []
-    )
-    tokens = dict(zip(detailed, records, strict=True))
-    lengths, truncated = rollout.samples.lengths[:count].tolist(), rollout.samples.truncated[:count].tolist()
-    advantages = (rollout.advantages[:count].sum(-1) / rollout.mask[:count].sum(-1).clamp(min=1)).tolist()
+    tokens = _token_records(state, rollout, torch.tensor(detailed), settings) if detailed else []
+    tokens_of = dict(zip(detailed, tokens, strict=True))
+    lengths, truncated = rollout.samples.lengths.tolist(), rollout.samples.truncated.tolist()
+    rewards = rollout.rewards.tolist()
+    advantages = (rollout.advantages.sum(-1) / rollout.mask.sum(-1).clamp(min=1)).tolist()
     groups = []
     for p, prompt in enumerate(sampled.prompts[:count]):
         responses = [
             ResponseRecord(
                 text=text,
-                reward=float(rollout.rewards[p, g]),
+                reward=rewards[p][g],
                 advantage=advantages[p][g],
                 length=lengths[p][g],
-                correct=sampled.grades[p][g].correct,
-                well_formed=sampled.grades[p][g].format,
+                correct=grade.correct,
+                well_formed=grade.format,
                 truncated=truncated[p][g],
-                tokens=tokens[p][g] if p in tokens else (),
-                reward_parts=None if task.reward_is_grade else sampled.grades[p][g].parts,
+                tokens=tokens_of[p][g] if p in tokens_of else (),
+                reward_parts=None if task.reward_is_grade else grade.parts,
             )
-            for g, text in enumerate(sampled.texts[p])
+            for g, (text, grade) in enumerate(zip(sampled.texts[p], sampled.grades[p], strict=True))
         ]
-        gold = task.gold(prompt) if task.has_answers else ""
         words = task.user_text(prompt)
         groups.append(
             GroupRecord(
                 prompt=prompt,
-                gold=gold,
+                gold=task.gold(prompt) if task.has_answers else "",
                 responses=tuple(responses),
                 user_text="" if words == prompt else words,
                 control=_control_tokens(state.policy, rollout.samples, p),
@@ -218,9 +216,10 @@ def loss_and_pushes(
 
 
 def _token_records(
-    algorithm: PolicyGradient, policy: Policy, rollout: Rollout, which: Int[Tensor, " N"], settings: TrainSettings
+    state: State, rollout: Rollout, which: Int[Tensor, " N"], settings: TrainSettings
 ) -> list[list[tuple[TokenRecord, ...]]]:
     """Return the records of every token of these groups, observations included, [N][G]."""
+    algorithm, policy = state.algorithm, state.policy
     samples, old_logp = rollout.samples.take(which), rollout.old_logp[which]
     with torch.no_grad():
         on_device = samples.map_tensors(lambda values: values.to(policy.device))
@@ -229,23 +228,24 @@ def _token_records(
         entropy = None
         if algorithm.asks_for("surrogate", "entropy"):
             (entropy,) = on_host(entropy_under(policy, on_device, settings, experts))
-    weights = token_weights(algorithm, rollout.mask, rollout.sampled.selected)[which]
-    ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
     selected = rollout.sampled.selected
-    parts = (rollout.advantages[selected], rollout.old_logp[selected], rollout.mask[selected])
-    chosen = algorithm.choose_tokens(*parts)  # among all tokens of the selected groups, recorded or not
+    weights = token_weights(algorithm, rollout.mask, selected)[which]
+    # chosen among all tokens of the selected groups, recorded or not
+    chosen = algorithm.choose_tokens(rollout.advantages[selected], rollout.old_logp[selected], rollout.mask[selected])
     if chosen is not None:
-        all_chosen = torch.zeros_like(rollout.mask)
-        all_chosen[selected] = chosen
-        chosen = all_chosen[which]
-    drawn = None if rollout.sampler_logp is None else rollout.sampler_logp[which]
-    advantages, mask = rollout.advantages[which], rollout.mask[which]
-    batch = Batch(old_logp, advantages, mask, ref_logp, weights, entropy, chosen, drawn)
-    values = None if rollout.old_values is None else rollout.old_values[which]
+        chosen = torch.zeros_like(rollout.mask).index_copy(0, selected, chosen)[which]
+
+    def part(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values[which]
+
+    ref_logp, drawn = part(rollout.ref_logp), part(rollout.sampler_logp)
+    batch = Batch(old_logp, rollout.advantages[which], rollout.mask[which], ref_logp, weights, entropy, chosen, drawn)
     output, pushed = loss_and_pushes(algorithm, logp, batch)
     columns = {
         "old_prob": old_logp.exp(),
         "new_prob": logp.exp(),
+        "ref_prob": None if ref_logp is None else ref_logp.exp(),
+        "sampler_prob": None if drawn is None else drawn.exp(),
         "ratio": output.ratio,
         "lower": output.lower,
         "upper": output.upper,
@@ -255,22 +255,16 @@ def _token_records(
         "weight": weights,
         "push": pushed,
         "observed": samples.observed,
+        "value": part(rollout.old_values),
+        "entropy": entropy,
+        "chosen": chosen,
     }
     is_token = samples.attention_mask
     ids = samples.tokens[is_token].tolist()
-    if ref_logp is not None:
-        columns["ref_prob"] = ref_logp.exp()
-    if values is not None:
-        columns["value"] = values
-    if entropy is not None:
-        columns["entropy"] = entropy
-    if chosen is not None:
-        columns["chosen"] = chosen
-    if drawn is not None:
-        columns["sampler_prob"] = drawn.exp()
-    lists: dict[str, list[Any]] = {name: _rounded(column[is_token]).tolist() for name, column in columns.items()}
-    for name in ("ref_prob", "value", "entropy", "chosen", "sampler_prob"):
-        lists.setdefault(name, [None] * len(ids))
+    lists: dict[str, list[Any]] = {
+        name: [None] * len(ids) if column is None else _rounded(column[is_token]).tolist()
+        for name, column in columns.items()
+    }
     lists["upper"] = [None if limit == math.inf else limit for limit in lists["upper"]]
     text = {token: policy.vocabulary.decode([token]) for token in set(ids)}
     lists["token"] = [text[token] for token in ids]

@@ -22,19 +22,6 @@ REPLAYED = 0.1  # of the pairs in a refresh (GRPO, arXiv 2402.03300, Algorithm 1
 REFRESH_STEPS, REFRESH_BATCH = 20, 64
 
 
-@dataclass(frozen=True)
-class RewardModelRecord:
-    """One update on preference pairs: their mean loss (nats) and the share of them ordered as labelled, before the update.
-
-    held_out_accuracy: `pair_accuracy` on held-out pairs after it, None where it was not measured.
-    """
-
-    step: int
-    loss: float
-    accuracy: float
-    held_out_accuracy: float | None = None
-
-
 def train_reward_model(
     model: RewardModel,
     pairs: Sequence[Pair],
@@ -42,20 +29,17 @@ def train_reward_model(
     steps: int = 60,
     batch_size: int = 64,
     lr: float = 1e-3,
-    held_out_pairs: Sequence[Pair] = (),
-    evaluate_every: int = 20,
     seed: int = 0,
-) -> Iterator[RewardModelRecord]:
-    """Teach a reward model to score chosen above rejected responses: mean of −log σ(chosen − rejected) over a batch.
+) -> list[float]:
+    """Teach a reward model to score chosen above rejected responses: mean of −log σ(chosen − rejected) over a batch, nats.
 
-    Changes the model in place and yields a record an update; stop by not asking for the next. Every pair is used
-    before one comes again (at most batch_size: all of them each time). held_out_pairs are ordered every
-    `evaluate_every` updates (0: never) and after the last. AdamW at a constant lr, gradients scaled down to norm 1.
+    Changes the model in place and returns the loss before each update. Every pair is used before one comes again (at most
+    batch_size: all of them each time). AdamW at a constant lr, gradients scaled down to norm 1.
     Raises ValueError for a number out of range, without pairs, and for a frozen model.
     """
     check_type("model", model, RewardModel)
     check_type("pairs", pairs, Sequence[Pair])
-    check_updates(steps, batch_size, evaluate_every, lr, seed)
+    check_updates(steps, batch_size, lr, seed)
     check_not_empty("pairs", pairs)
     parameters = [p for p in model.scorer.parameters() if p.requires_grad]
     if not parameters:
@@ -63,7 +47,8 @@ def train_reward_model(
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
     encoded = encode_pairs(model.reader, pairs)
     batches = _batches(len(pairs), min(batch_size, len(pairs)), torch.Generator().manual_seed(seed))
-    for step in range(1, steps + 1):
+    losses = []
+    for _ in range(steps):
         with one_thread_if_small(model.reader):
             chosen, rejected = _scores(model, encoded.take(next(batches)))
             loss = bradley_terry(chosen, rejected).mean()
@@ -71,13 +56,8 @@ def train_reward_model(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
-        evaluated = held_out_pairs and evaluate_every and (step % evaluate_every == 0 or step == steps)
-        yield RewardModelRecord(
-            step,
-            float(loss.detach()),
-            _accuracy(chosen, rejected),
-            pair_accuracy(model, held_out_pairs) if evaluated else None,
-        )
+        losses.append(float(loss.detach()))
+    return losses
 
 
 @dataclass(frozen=True)
@@ -111,7 +91,7 @@ def learn_reward(
     model = RewardModel.from_policy(policy, reads=reads)
     pairs = make_pairs(policy, task, NUM_PAIRS, seed=seed) if pairs is None else list(pairs)
     held_out = make_pairs(policy, task, HELD_OUT_PAIRS, held_out=True, seed=seed)
-    losses = [record.loss for record in train_reward_model(model, pairs, steps=steps, seed=seed)]
+    losses = train_reward_model(model, pairs, steps=steps, seed=seed)
     return LearnedReward(model, pairs, losses, pair_accuracy(model, held_out))
 
 
@@ -121,16 +101,13 @@ def refresh(model: RewardModel, fresh: Sequence[Pair], older: Sequence[Pair], *,
         return None
     count = min(len(older), round(len(fresh) * REPLAYED / (1 - REPLAYED)))
     pairs = [*fresh, *random.Random(seed).sample(list(older), count)]
-    records = list(
-        train_reward_model(model, pairs, steps=REFRESH_STEPS, batch_size=min(REFRESH_BATCH, len(pairs)), seed=seed)
-    )
-    return records[-1].loss
+    size = min(REFRESH_BATCH, len(pairs))
+    return train_reward_model(model, pairs, steps=REFRESH_STEPS, batch_size=size, seed=seed)[-1]
 
 
-def check_updates(steps: int, batch_size: int = 1, evaluate_every: int = 0, lr: float = 1.0, seed: int = 0) -> None:
+def check_updates(steps: int, batch_size: int = 1, lr: float = 1.0, seed: int = 0) -> None:
     """Raise ValueError for a number of `train_reward_model` that is out of its range."""
     check_at_least(1, steps=steps, batch_size=batch_size)
-    check_at_least(0, evaluate_every=evaluate_every)
     check_number("lr", lr, lambda rate: rate > 0, "above 0")
     check_seed(seed)
 

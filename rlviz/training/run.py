@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from statistics import median
 from typing import Any, Generic, TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlviz.algorithms.actor_critic import ActorCritic
-from rlviz.algorithms.base import PolicyGradient
-from rlviz.settings import Settings, TrainSettings
+from rlviz.settings import Settings
 from rlviz.training.files import write_json
 from rlviz.training.rewards import check_rewards
 from rlviz.training.rollout import Rollout
 from rlviz.training.run_folder import RunFolder, finite_weights
 from rlviz.training.settings import default_settings
-from rlviz.training.state import State, checkpoint_data, first_state, restore
+from rlviz.training.state import Beginning, State, checkpoint_data, first_state, restore
 from rlviz.training.step import NotFiniteError, collect, run_updates, step
 from rlviz.training.updates import Updates
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import checked
 from small_models.evaluation import Evaluation, evaluate
-from small_models.pairs import Pair
 from small_models.policies import SMALL, Policy, one_thread_if_small
 from small_models.precision import in_bfloat16
 from small_models.routing import has_experts
-from small_models.scorers import RewardModel
-from small_models.tasks import RewardError, Task
+from small_models.tasks import RewardError
 
 R = TypeVar("R", StepRecord, PairRecord)
 SAVE_SECONDS = 2.0  # of work that a kill may cost
@@ -43,7 +39,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     policy (changed in place), start: the policy that the run began with, task, algorithm, settings, folder (None without
     `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. state: all that the next step needs;
-    models: role → model, the policy first; path: the forward of its steps, "plain" where that is possible
+    path: the forward of its steps, "plain" where that is possible
     (`Policy.path`), else "transformers", from beginning to end. evaluation_is_due: in place of `evaluate_every`, a
     function of a step's fields, for a run that a budget ends. `train` and `resume` build runs.
     """
@@ -51,15 +47,15 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     kind: type[R]  # of its records
     evaluation_is_due: Callable[[Mapping[str, Any]], bool] | None = None
 
-    def __init__(self, state: State, start: Policy, task: Task, settings: Settings, folder: RunFolder | None) -> None:
-        self.state, self.start, self.task, self.folder = state, start, task, folder
-        self.settings: Any = settings
+    def __init__(self, state: State, begun: Beginning, folder: RunFolder | None) -> None:
+        self.state, self.start, self.task, self.folder = state, begun.start, begun.task, folder
+        self.settings: Any = begun.settings
         self.path = state.policy.path
         self.evaluated: tuple[int, Evaluation] | None = None  # the step of the last evaluation, and what it measured
         self._saved: int | None = None  # the step of the last checkpoint
         self._is_between_steps = True
         self._unsaved_seconds = 0.0  # of work since the last checkpoint
-        self._save_seconds: list[float] = []  # of the last few checkpoints
+        self._save_seconds = 0.0  # of the last checkpoint
 
     @abstractmethod
     def collect(self) -> Any:
@@ -92,10 +88,6 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     @property
     def tokens_sampled(self) -> int:
         return self.state.tokens_sampled
-
-    @property
-    def models(self) -> dict[str, nn.Module]:
-        return self.state.models
 
     @property
     def totals(self) -> dict[str, Any]:
@@ -157,8 +149,10 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         every = self.settings.checkpoint_every
         if self.step == self.settings.steps or (every and self.step % every == 0):
             return True
-        cost = median(self._save_seconds) if self._save_seconds else 0.0  # a disk that was busy once is not slow
-        return cost < SAVE_SHARE * self._unsaved_seconds and self._unsaved_seconds + next_seconds > SAVE_SECONDS
+        return (
+            self._save_seconds < SAVE_SHARE * self._unsaved_seconds
+            and self._unsaved_seconds + next_seconds > SAVE_SECONDS
+        )
 
     def save(self) -> None:
         """Write the state to the run folder, so that `resume` goes on from this step.
@@ -174,7 +168,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             raise FloatingPointError(self._divergence_message("largest weight"))
         start = time.perf_counter()
         self.folder.save_state(self.policy, *checkpoint_data(self.state, self.settings))
-        self._save_seconds = [*self._save_seconds[-4:], time.perf_counter() - start]
+        self._save_seconds = time.perf_counter() - start
         self._saved, self._unsaved_seconds = self.step, 0.0
 
     def close(self) -> None:
@@ -201,21 +195,17 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     def _likeliest_cause(self) -> str:
         """Return advice on the setting that is furthest from its default, of those that can overflow a number by now."""
-        updated: bool = any(bool(state["step"]) for state in self.state.optimizers[0].state.values())
+        updated = any(bool(state["step"]) for state in self.state.optimizers[0].state.values())
         if not updated and not finite_weights(self.policy):
             return "the policy that it began with has weights that are not finite, begin with another one"
-        suspects = ["temperature", "reward_correct", "reward_format", *(["lr"] if updated else [])]
-        suspects += ["critic_lr"] if updated and len(self.state.optimizers) > 1 else []
         default, far = default_settings(self.algorithm), {}
-        for name in (name for name in suspects if hasattr(default, name)):
-            factor = abs(getattr(self.settings, name)) / (abs(getattr(default, name)) or 1.0)
+        suspects = ("lr", "critic_lr", "temperature") if updated else ("temperature",)
+        for name in filter(vars(default).get, suspects):
+            factor = getattr(self.settings, name) / getattr(default, name)
             far[name] = 1 / factor if name == "temperature" else factor  # the only one that divides
         worst = max(far, key=far.__getitem__, default="")
         if far.get(worst, 0.0) < FAR:
-            return (
-                f"its settings are near their defaults, look at the pieces of {self.algorithm.name} (limits, KL term) first, "
-                f"and then at lr ({self.settings.lr:g})"
-            )
+            return f"its settings are near their defaults, look at the rewards and the pieces of {self.algorithm.name} first"
         wrong, better = ("low", "larger") if worst == "temperature" else ("high", "smaller")
         return (
             f"most likely {worst} is too {wrong} ({getattr(self.settings, worst):g}; default {getattr(default, worst):g}), "
@@ -228,18 +218,8 @@ class RolloutRun(TrainingRun[StepRecord]):
 
     kind = StepRecord
 
-    def __init__(
-        self,
-        policy: Policy,
-        start: Policy,
-        task: Task,
-        algorithm: PolicyGradient,
-        settings: TrainSettings,
-        folder: RunFolder | None,
-        reward_model: RewardModel | None = None,
-        reward_pairs: Sequence[Pair] = (),
-        reference: Policy | None = None,
-    ) -> None:
+    def __init__(self, begun: Beginning, folder: RunFolder | None) -> None:
+        policy, task, algorithm, settings = begun.policy, begun.task, begun.algorithm, begun.settings
         if settings.group_size < algorithm.min_group_size:
             raise ValueError(
                 f"group_size must be at least {algorithm.min_group_size} for {algorithm.name}, which compares a response with "
@@ -251,14 +231,13 @@ class RolloutRun(TrainingRun[StepRecord]):
                 raise ValueError(
                     f"{name} must be at most {prompts}, the training prompts of {task.name}; got {getattr(settings, name)}"
                 )
-        check_rewards(algorithm, settings, reward_model, task)
+        check_rewards(algorithm, settings, begun.reward_model, task)
         if settings.routing == "replayed" and (isinstance(algorithm, ActorCritic) or not has_experts(policy)):
             raise ValueError(
                 "routing is replayed for a policy of experts, such as chain-experts, and an algorithm without a critic; got "
                 f"{policy.source} and {algorithm.name}"
             )
-        state = first_state(policy, algorithm, settings, prompts, reference or start, reward_model, reward_pairs)
-        super().__init__(state, start, task, settings, folder)
+        super().__init__(first_state(begun), begun, folder)
 
     def advance(self) -> dict[str, Any]:
         return step(self.state, self.task, self.settings)

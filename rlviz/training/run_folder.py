@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ from rlviz.types import PART, PairRecord, StepRecord
 from small_models import adapters
 from small_models.checks import check_type, checked
 from small_models.files import display_path, reason
-from small_models.pairs import Pair, read_pairs, write_pairs
+from small_models.pairs import read_pairs, write_pairs
 from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
 from small_models.tasks import TASK_FILE, FileTask, Task, is_code
@@ -36,18 +35,10 @@ from small_models.tasks import TASK_FILE, FileTask, Task, is_code
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rlviz.training.state import Beginning
+
 CONFIG, REFERENCE, GIVEN = "config.json", "reference", "given_reference"  # what the run began with; what it was given
-NOW, NEW, OLD = "checkpoint", "checkpoint.new", "checkpoint.old"
-BEGINNING = {
-    LOCK,
-    NOW,
-    REFERENCE,
-    GIVEN,
-    "reward_model",
-    "pairs.jsonl",
-    TASK_FILE,
-}  # what stands there before config.json
-UNFINISHED = re.compile(rf"{NEW}|{OLD}|\.saving-\w+|\.\w+\.\w+\.\d+")  # what a process was writing when it was killed
+NOW, NEW, COUNTERS = "checkpoint", "checkpoint.new", "training.json"  # a checkpoint's last file
 ROWS, TRL_LOG = ("metrics.jsonl", "samples.jsonl"), "trainer_state.json"
 
 
@@ -78,24 +69,18 @@ class RunFolder:
     def create(cls, path: str | os.PathLike[str]) -> RunFolder:
         """Make the folder of a run that begins, with the lock on it. `finish_beginning` makes it the folder of a run.
 
-        An empty folder will do, and one in which a beginning was cut off. Raises FileExistsError when anything else is in it,
-        OSError when it cannot be made or another process is at it.
+        Raises FileExistsError when anything is in it, OSError when it cannot be made or another process is at it.
         """
         folder = Path(path)
         if not os.fspath(path):
             raise ValueError(f"out must be the path of a folder; got {path!r}")
-        if folder.is_file():
-            raise FileExistsError(f"out: {path} is a file; name a new folder")
-        if _entry_names(folder) and not _is_beginning(folder):
+        if folder.is_file() or _entry_names(folder) - {LOCK}:
             raise FileExistsError(f"out: {path} is not empty; name a new folder, or resume the run that it holds")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = FolderLock(folder)
-            for name in _entry_names(folder) - {LOCK}:
-                _remove(folder / name)
+            return cls(folder, FolderLock(folder))
         except OSError as error:
             raise OSError(f"out: {path} cannot be made or written ({_error_text(error)})") from error
-        return cls(folder, lock)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
@@ -108,10 +93,7 @@ class RunFolder:
                 f"rlviz import {display_path(path)} --out RUN keeps it in RUN, which can be inspected"
             )
         if not os.path.lexists(folder / CONFIG):
-            begun = "only a beginning that was cut off: begin again with it as out"
-            raise FileNotFoundError(
-                f"run folder {display_path(path)} holds no run ({begun if _is_beginning(folder) else f'it has no {CONFIG}'})"
-            )
+            raise FileNotFoundError(f"run folder {display_path(path)} holds no run (it has no {CONFIG})")
         return cls(folder)
 
     @classmethod
@@ -125,11 +107,7 @@ class RunFolder:
             opened = cls(folder, FolderLock(folder))
         except BlockingIOError as error:
             raise ValueError(f"run folder {path}: {error}; wait until that ends, or stop it") from error
-        with opened.writing():
-            # training.json is what `save_state` writes last
-            complete = [folder / name for name in (NEW, OLD) if (folder / name / "training.json").is_file()]
-            if complete and not os.path.lexists(folder / NOW):  # killed between the renames of `save_state`
-                complete[0].rename(folder / NOW)
+        opened.take_new_checkpoint()
         return opened
 
     def release(self, why: str) -> None:
@@ -152,7 +130,7 @@ class RunFolder:
             self.release("could not be written")
             safe = "make room, then begin again"
             with suppress(OSError, ValueError):
-                step = read_state(self.path / NOW)["step"]
+                step = read_state(self.newest_checkpoint)["step"]
                 safe = f"its last checkpoint, of step {step}, is safe: make room, then resume it"
             raise OSError(f"the run in {self.path} cannot be written ({_error_text(error)}); {safe}") from error
 
@@ -200,40 +178,28 @@ class RunFolder:
                 append_line(self.path / name, json_text(row))
 
     def forget_after(self, step: int) -> None:
-        """Drop the records after this step, and what was being written when a process was killed.
-
-        Raises ValueError for damaged records, and changes nothing then.
-        """
+        """Drop the records after this step. Raises ValueError for damaged records, and changes nothing then."""
         files = filter(Path.exists, map(self.path.joinpath, ROWS))
         counts = {file: sum(row["step"] <= step for row, _ in read_rows(file)) for file in files}
         with self.writing():
-            for name in filter(UNFINISHED.fullmatch, _entry_names(self.path)):
-                _remove(self.path / name)
             for file, count in counts.items():
                 data = file.read_bytes()
                 lines = b"".join(line + b"\n" for line in data.split(b"\n")[:count])  # a row a line
                 if lines != data:
                     write_text(file, lines.decode("utf-8-sig"))
 
-    def save_start(
-        self,
-        start: Policy,
-        task: Task,
-        reward_model: RewardModel | None,
-        pairs: Sequence[Pair] | None,
-        reference: Policy | None,
-    ) -> None:
+    def save_start(self, begun: Beginning) -> None:
         """Save the run's beginning: its policy, its task's file, and reward model, pairs and reference where it has them."""
         with self.writing():
-            start.save(self.path / REFERENCE)
-            for name, text in task.files.items():
+            begun.start.save(self.path / REFERENCE)
+            for name, text in begun.task.files.items():
                 write_text(self.path / name, text)
-            if reward_model is not None:
-                reward_model.save(self.path / "reward_model")
-            if reference is not None:
-                reference.save(self.path / GIVEN)
-            if pairs:
-                write_pairs(pairs, self.path / "pairs.jsonl")
+            if begun.reward_model is not None:
+                begun.reward_model.save(self.path / "reward_model")
+            if begun.reference is not None:
+                begun.reference.save(self.path / GIVEN)
+            if begun.pairs:
+                write_pairs(begun.pairs, self.path / "pairs.jsonl")
 
     def finish_beginning(self, config: dict[str, Any]) -> None:
         """Write config.json: from now on the folder holds a run. All else that a run begins with must be in it."""
@@ -258,21 +224,22 @@ class RunFolder:
         return FileTask(self.path / TASK_FILE, rule or begun, name=name)
 
     @with_advice()
-    def load_start(
-        self, device: str, policy: Policy
-    ) -> tuple[Policy, RewardModel | None, list[Pair] | None, Policy | None]:
-        """Return what `save_start` kept. policy: the run's, whose base the beginning of a LoRA run shares.
+    def load_start(self, device: str, policy: Policy) -> dict[str, Any]:
+        """Return what `save_start` kept, by the names of `Beginning`. policy: the run's, whose base a LoRA run's start shares.
 
-        Raises ValueError when it is damaged, or the policy is not there."""
+        Raises ValueError when it is damaged, or the policy is not there.
+        """
         scores, pairs = self.path / "reward_model", self.path / "pairs.jsonl"
-        return (
-            self._load_policy(REFERENCE, device, "the policy that the run started from", policy).as_reference(),
-            RewardModel.load(scores, device=device) if scores.is_dir() else None,
-            read_pairs(pairs) if os.path.lexists(pairs) else None,
-            None
-            if self.config.get("reference") is None
-            else self._load_policy(GIVEN, device, "the reference that the run was given").as_reference(),
-        )
+        parts: dict[str, Any] = {
+            "start": self._load_policy(REFERENCE, device, "the policy that the run started from", policy).as_reference()
+        }
+        if scores.is_dir():
+            parts["reward_model"] = RewardModel.load(scores, device=device)
+        if os.path.lexists(pairs):
+            parts["pairs"] = read_pairs(pairs)
+        if self.config.get("reference") is not None:
+            parts["reference"] = self._load_policy(GIVEN, device, "the reference that the run was given").as_reference()
+        return parts
 
     def _load_policy(self, name: str, device: str, what: str, beside: Policy | None = None) -> Policy:
         """Return the policy in a folder of the run. beside: a LoRA policy whose base it shares, if it is the same."""
@@ -284,38 +251,39 @@ class RunFolder:
             adapters.load_adapter_weights(policy.weights, self.path / name)
         else:
             policy = load_policy(self.path / name, device=device)
-        if not finite_weights(policy):
-            raise ValueError(f"the policy in {self.path / name} has weights that are not finite numbers")
         return policy
 
     def save_state(self, policy: Policy, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Put the policy, the optimizer's tensors and the counters, all of one moment, in the place of checkpoint/.
 
-        Returns when the disk has all, and the records up to here before it. A process that is killed leaves checkpoint/ as it
-        was or as it is to be, or between two renames none, and a whole checkpoint.new/, which `open_to_write` then renames.
-        Raises OSError in one sentence where it cannot be written, RuntimeError without the lock; checkpoint/ stays as it was.
+        Returns when the disk has all, and the records up to here. A process that is killed leaves checkpoint/ as it was,
+        or a whole checkpoint.new/, of which training.json is written last and which `open_to_write` then takes.
+        Raises OSError in one sentence where it cannot be written, RuntimeError without the lock.
         """
         self.check_lock()
-        now, new, old = (self.path / name for name in (NOW, NEW, OLD))
+        new = self.path / NEW
         with self.writing():
-            _remove(new)
+            shutil.rmtree(new, ignore_errors=True)
             policy.save(new)
             save_file(tensors, new / "training.safetensors")
-            write_json(new / "training.json", {**state, "tensors": len(tensors)})
             records = filter(Path.exists, map(self.path.joinpath, ROWS))
-            flush([*records, *new.rglob("*"), new])
-            if now.exists():
-                _remove(old)
-                now.rename(old)
-            try:
-                new.rename(now)
-            except BaseException:
-                with suppress(OSError):  # the one before stays
-                    if not now.exists():
-                        old.rename(now)
-                raise
-            flush([self.path])
-            shutil.rmtree(old, ignore_errors=True)
+            flush([*records, *new.rglob("*")])
+            write_json(new / COUNTERS, state)
+        self.take_new_checkpoint()
+
+    @property
+    def newest_checkpoint(self) -> Path:
+        """The last whole checkpoint: checkpoint.new/ where it could not yet take the place of checkpoint/."""
+        return self.path / (NEW if (self.path / NEW / COUNTERS).is_file() else NOW)
+
+    def take_new_checkpoint(self) -> None:
+        """Put a whole checkpoint.new/ in the place of checkpoint/."""
+        with self.writing():
+            if self.newest_checkpoint.name == NEW:
+                if (self.path / NOW).exists():
+                    shutil.rmtree(self.path / NOW)
+                (self.path / NEW).rename(self.path / NOW)
+                flush([self.path])
 
     @with_advice()
     def load_state(self, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:
@@ -325,8 +293,7 @@ class RunFolder:
         try:
             return policy, load_file(checkpoint / "training.safetensors"), read_state(checkpoint)
         except Exception as error:  # safetensors raises what is its own
-            older = f"; {OLD}/ beside it is an older one: rename it to {NOW}/" if (self.path / OLD).is_dir() else ""
-            raise ValueError(f"the checkpoint in {checkpoint} is damaged ({reason(error)}){older}") from error
+            raise ValueError(f"the checkpoint in {checkpoint} is damaged ({reason(error)})") from error
 
 
 def finite_weights(policy: Policy) -> bool:
@@ -347,19 +314,6 @@ def _entry_names(folder: Path) -> set[str]:
     with suppress(OSError):  # one may be too long for a path
         return {entry.name for entry in folder.iterdir()}
     return set()
-
-
-def _is_beginning(folder: Path) -> bool:
-    """Return whether a run's beginning was cut off in this folder, so that nothing is lost in it."""
-    names = _entry_names(folder)
-    return LOCK in names and all(name in BEGINNING or UNFINISHED.fullmatch(name) for name in names)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _error_text(error: Exception) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
-
-import torch
 
 import rlviz
 from rlviz.algorithms import find_algorithm
@@ -32,6 +31,7 @@ from rlviz.training.reading import ADVICE
 from rlviz.training.run import RolloutRun, TrainingRun, compute_precision
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import default_settings
+from rlviz.training.state import Beginning
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
 from small_models.adapters import has_adapter
 from small_models.checks import check_type, checked, cut, short_repr
@@ -92,7 +92,8 @@ def train(
         longest = settings.max_new_tokens
         pairs = make_pairs(policy, task, settings.num_pairs, seed=settings.seed, max_new_tokens=longest)
     copied = None if reward_model is None else reward_model.copy()
-    run = _new_run(policy, policy.as_reference(), task, algorithm, settings, None, copied, pairs, reference)
+    begun = Beginning(policy, policy.as_reference(), task, algorithm, settings, copied, pairs, reference)
+    run = _new_run(begun, None)
     if out is not None:
         config = {
             "rlviz": rlviz.__version__,
@@ -108,12 +109,13 @@ def train(
             config["reward"] = getattr(reward, "__name__", type(reward).__name__)
         folder = RunFolder.create(out)
         try:
-            folder.save_start(run.start, task, reward_model, pairs, reference)
+            folder.save_start(replace(begun, start=run.start))
             run.folder = folder
             run.save()
             folder.finish_beginning(config)
         except BaseException:
             folder.release("could not begin")
+            shutil.rmtree(folder.path, ignore_errors=True)  # it was empty before
             raise
     return run
 
@@ -183,12 +185,12 @@ def _load_reference(reference: Policy | str, policy: Policy) -> Policy:
         loaded = load_policy(reference, device=str(policy.device)) if isinstance(reference, str) else reference
     except ValueError as error:
         raise ValueError(f"reference: {str(error).removeprefix('policy: ')}") from None
-    vocabularies = [model.vocabulary for model in (loaded, policy)]
-    folders = {known.folder for known in vocabularies if isinstance(known, ShippedTokenizer)}
-    are_equal = len(folders) == 1 and all(
-        isinstance(known, ShippedTokenizer) for known in vocabularies
-    )  # of one folder
-    if not are_equal and loaded.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+    theirs, ours = (
+        known.folder if isinstance(known, ShippedTokenizer) else None
+        for known in (loaded.vocabulary, policy.vocabulary)
+    )
+    is_shared = ours is not None and ours == theirs  # one folder's tokenizer
+    if not is_shared and loaded.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise ValueError(
             f"reference must have the policy's vocabulary, token for token; {loaded.source} has another one"
         )
@@ -203,43 +205,35 @@ def _raise_unknown(name: str) -> NoReturn:
     raise TypeError(f"train has no argument {name!r}; {meant or nearest(name, list(kinds)) + arguments}")
 
 
-def _new_run(
-    policy: Policy,
-    start: Policy,
-    task: Task,
-    algorithm: Algorithm,
-    settings: Settings,
-    folder: RunFolder | None,
-    reward_model: RewardModel | None,
-    pairs: Sequence[Pair] | None,
-    reference: Policy | None,
-) -> TrainingRun[Any]:
+def _new_run(begun: Beginning, folder: RunFolder | None) -> TrainingRun[Any]:
+    policy, task, algorithm, settings = begun.policy, begun.task, begun.algorithm, begun.settings
     check_prompts(policy, task, settings.max_new_tokens)
     if settings.activations == "recomputed":
         policy = policy.on_transformers()
         recompute_activations(policy.model)
     with compute_precision(settings, policy):  # what a part computes now, and which path the run takes
         if policy.path == "transformers":  # log-probabilities that are compared must be computed in the same way
-            policy, start = policy.on_transformers(), start.on_transformers()
-            reference = None if reference is None else reference.on_transformers()
+            policy, start = policy.on_transformers(), begun.start.on_transformers()
+            reference = None if begun.reference is None else begun.reference.on_transformers()
+            begun = replace(begun, policy=policy, start=start, reference=reference)
         if isinstance(algorithm, PreferenceOptimization):
             if not isinstance(settings, PairSettings):
                 raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {short_repr(settings)}")
-            if reward_model is not None:
+            if begun.reward_model is not None:
                 raise ValueError(f"reward_model: {algorithm.name} learns from pairs and has no use for a reward model")
-            return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or (), reference)
+            return PreferenceRun(begun, folder)
         if not isinstance(settings, TrainSettings):
             raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {short_repr(settings)}")
-        if pairs is not None and reward_model is None:
+        if begun.pairs is not None and begun.reward_model is None:
             raise ValueError(
                 f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
             )
-        if reference is None and algorithm.can.from_teacher:
+        if begun.reference is None and algorithm.can.from_teacher:
             raise ValueError(
                 f"reference: {algorithm.name} learns from a teacher, a policy other than the one that the run begins with: "
                 "give train(…, reference=…), or --reference, a policy, a name or a folder"
             )
-        if reference is not None and settings.reset_reference_every:
+        if begun.reference is not None and settings.reset_reference_every:
             raise ValueError(
                 "reset_reference_every must be 0 where a reference is given, which it would take away; got "
                 f"{settings.reset_reference_every}"
@@ -251,7 +245,7 @@ def _new_run(
             min(tokens, settings.micro_batch_tokens or tokens),
             "lower num_prompts, group_size or max_new_tokens, or set micro_batch_tokens",
         )
-        return RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or (), reference)
+        return RolloutRun(begun, folder)
 
 
 @checked
@@ -320,10 +314,8 @@ def _restore_run(
         )
     if folder.config["path"] == "transformers":  # a shipped policy was, too
         policy = policy.on_transformers()
-    start, reward_model, pairs, reference = folder.load_start(device, policy)
-    if _shapes(policy) != _shapes(start):
-        raise ValueError(f"the policy in {folder.path}/checkpoint has other weights than reference/; {ADVICE}")
-    run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)
+    begun = Beginning(policy, task=task, algorithm=algorithm, settings=settings, **folder.load_start(device, policy))
+    run = _new_run(begun, folder)
     try:
         run.restore(tensors, state)
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -331,7 +323,3 @@ def _restore_run(
         raise ValueError(f"the checkpoint in {folder.path} does not fit its run ({why}); {ADVICE}") from error
     folder.forget_after(run.step)
     return run
-
-
-def _shapes(policy: Policy) -> dict[str, torch.Size]:
-    return {name: weight.shape for name, weight in policy.weights.named_parameters()}

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from rlviz.algorithms.actor_critic import ActorCritic
-from rlviz.algorithms.family import Algorithm
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.settings import Settings, TrainSettings
 from rlviz.training.adamw import AdamW
@@ -24,9 +23,28 @@ from small_models.pairs import Pair
 from small_models.policies import Policy
 from small_models.precision import round_to_bits
 from small_models.scorers import RewardModel
+from small_models.tasks import Task
 
 OPTIMIZERS = "policy", "critic_optimizer"  # their names in a checkpoint
 FILE = "training.safetensors"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins with.
+
+    policy: changed in place; start: what it was. reward_model: of this run alone. pairs: what an algorithm of pairs learns from,
+    or the reward model learned from. reference: π_ref where it is not the start.
+    """
+
+    policy: Policy
+    start: Policy
+    task: Task
+    algorithm: Any
+    settings: Any
+    reward_model: RewardModel | None = None
+    pairs: Sequence[Pair] | None = None
+    reference: Policy | None = None
 
 
 def checkpointed(default: Any = MISSING, *, json: bool = False, moved_by: str = "") -> Any:
@@ -69,17 +87,6 @@ class State:
     reward_loss: float | None = checkpointed(None, json=True, moved_by="refresh_reward_every")
     skips_zero: bool = False
 
-    @property
-    def models(self) -> dict[str, nn.Module]:
-        """The models that the steps need, the policy first: role → model."""
-        needed = {
-            "sampler": None if self.sampler is None or self.sampler is self.policy else self.sampler.weights,
-            "critic": self.critic,
-            "reference": self.reference.weights if self.algorithm.needs_reference else None,
-            "reward": None if self.reward_model is None else self.reward_model.scorer,
-        }
-        return {"actor": self.policy.weights} | {role: model for role, model in needed.items() if model is not None}
-
     @torch.no_grad()
     def sync_sampler(self, settings: TrainSettings) -> None:
         """Update a separate sampler to the policy's weights of `sampler_lag` steps ago.
@@ -99,16 +106,9 @@ class State:
             weight.copy_(round_to_bits(old, settings.sampler_bits) if settings.sampler_bits else old)
 
 
-def first_state(
-    policy: Policy,
-    algorithm: Algorithm,
-    settings: TrainSettings,
-    prompts: int,
-    reference: Policy,
-    reward_model: RewardModel | None = None,
-    pairs: Sequence[Pair] = (),
-) -> State:
-    """Return the state before the first step of a run that samples. prompts: how many the task trains on."""
+def first_state(begun: Beginning) -> State:
+    """Return the state before the first step of a run that samples."""
+    policy, algorithm, settings, prompts = begun.policy, begun.algorithm, begun.settings, len(begun.task.train_prompts)
     pool = torch.arange(prompts)
     if settings.prompt_pool:
         drawn = torch.randperm(prompts, generator=torch.Generator().manual_seed(settings.seed))
@@ -118,20 +118,20 @@ def first_state(
     optimizers = [new_optimizer([policy.weights, *shared], settings.lr)]
     if critic is not None and not shared:
         optimizers.append(new_optimizer([critic], settings.critic_lr))
-    has_history = critic is None and algorithm.asks_for("advantage", "history")  # type: ignore[union-attr]
+    has_history = critic is None and algorithm.asks_for("advantage", "history")
     state = State(
         policy,
         algorithm,
         optimizers,
         torch.Generator().manual_seed(settings.seed),
-        reference=reference,
+        reference=begun.reference or begun.start,
         sampler=policy.frozen_copy() if settings.sampler_bits or settings.sampler_lag else policy,
         pool=pool,
         history=PromptHistory.empty(prompts, policy.device) if has_history else None,
         critic=critic,
-        reward_model=reward_model,
-        reward_pairs=list(pairs),
-        skips_zero=critic is None and algorithm.ignores_zero_advantages(),  # type: ignore[union-attr]
+        reward_model=begun.reward_model,
+        reward_pairs=list(begun.pairs or ()),
+        skips_zero=critic is None and algorithm.ignores_zero_advantages(),
     )
     state.sync_sampler(settings)
     return state
@@ -180,12 +180,6 @@ def restore(state: State, settings: Settings, tensors: Mapping[str, Tensor], val
             state.sync_sampler(settings)
         else:
             state.copy_oldest_weights(settings)
-    unknown = tensors.keys() - checkpoint_data(state, settings)[0].keys()
-    if unknown:
-        raise ValueError(f"{FILE}: the run has no place for {min(unknown)}")
-    count = values.get("tensors") or len(tensors)
-    if len(tensors) != count:
-        raise ValueError(f"{FILE} must hold {count} tensors; it holds {len(tensors)}")
 
 
 def _moving_fields(state: State, settings: Settings) -> list[Field[Any]]:
@@ -227,10 +221,7 @@ def _restore_part(name: str, part: Any, tensors: Mapping[str, Tensor], state: St
     """Return a part of the state with the values of its `_tensors`; modules and optimizers are changed in place."""
     match part:
         case Tensor():
-            pool = tensors[name].tolist()
-            if not set(pool) <= set(part.tolist()) or len(pool) < settings.num_prompts:
-                raise ValueError(f"{FILE}: {name} must be places of the training prompts that a step draws from")
-            return torch.tensor(pool, dtype=torch.long)
+            return tensors[name].to(part.device)
         case torch.Generator():
             return part.set_state(_tensor_like(tensors, name, part.get_state()))
         case Policy():
@@ -265,17 +256,9 @@ def _restore_part(name: str, part: Any, tensors: Mapping[str, Tensor], state: St
 
 
 def _tensor_like(tensors: Mapping[str, Tensor], name: str, example: Tensor) -> Tensor:
-    """Return the tensor of this name.
-
-    Raises KeyError without it, ValueError unless it is finite and of the example's shape and dtype.
-    """
-
-    def kind(tensor: Tensor) -> str:
-        return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
-
+    """Return the tensor of this name. Raises KeyError without it, ValueError unless it is of the example's shape and dtype."""
     tensor = tensors[name]
     if (tensor.shape, tensor.dtype) != (example.shape, example.dtype):
-        raise ValueError(f"{FILE}: {name} must be {kind(example)}; got {kind(tensor)}")
-    if not tensor.isfinite().all():
-        raise ValueError(f"{FILE}: {name} must be finite numbers")
+        kinds = [f"{str(one.dtype).removeprefix('torch.')} of shape {tuple(one.shape)}" for one in (example, tensor)]
+        raise ValueError(f"{FILE}: {name} must be {kinds[0]}; got {kinds[1]}")
     return tensor

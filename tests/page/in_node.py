@@ -19,7 +19,7 @@ from rlviz.pieces import selection
 from rlviz.runs.in_page import CHECKPOINTS, OFFERED, opening_message
 from rlviz.settings import TrainSettings
 from rlviz.training import step as stepping
-from rlviz.training.state import first_state
+from rlviz.training.state import Beginning, first_state
 from small_models import sampling
 from small_models.policies import load_policy
 from small_models.tasks import TASKS, Sentences, WordReward
@@ -151,7 +151,7 @@ def library_steps(
     if words:
         task = Sentences(WordReward(**words))
     reference = policy.frozen_copy()
-    state = first_state(policy, OFFERED[first["algorithm"]], settings, len(task.train_prompts), reference)
+    state = first_state(Beginning(policy, reference, task, OFFERED[first["algorithm"]], settings))
     rollouts = []
     run_updates = stepping.run_updates
 

@@ -40,10 +40,6 @@ def chain() -> Any:
     return find_task("chain")
 
 
-def update(*arguments: Any, **changed: Any) -> Any:
-    return next(train_reward_model(*arguments, **changed))
-
-
 def watched(of: Any) -> Any:
     return next(watch(train("chain", GRPO, SHORT), of=of))
 
@@ -52,7 +48,7 @@ SAMPLE = call(sample, policy, prompts=["35271="], max_new_tokens=2)
 EVALUATE = call(evaluate, policy, chain)
 MAKE_PAIRS = call(make_pairs, policy, chain, count=1)
 LEARN = call(learn_reward, policy, chain, PAIRS)
-UPDATE = call(update, reward_model, PAIRS)
+UPDATE = call(train_reward_model, reward_model, PAIRS)
 TABLE = call(train_table, GRPO)
 TASK = call(TableTask, success=(0.0, 1.0))
 COMPARE = call(compare, [Contender("GRPO", GRPO, SHORT)], "chain", seeds=1, out="out")
@@ -78,7 +74,6 @@ NUMBERS = (
     (MAKE_PAIRS, "spurious", -0.1, 1.1),
     (MAKE_PAIRS, "temperature", 0.0),
     (UPDATE, "lr", 0.0),
-    (UPDATE, "evaluate_every", -1),
     (TABLE, "lr", 0.0),
     (TABLE, "temperature", -1.0, 1e-7),
     (TABLE, "entropy_weight", -0.1),

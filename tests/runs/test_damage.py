@@ -72,8 +72,8 @@ VALUES = {  # file, line, readers where not all → field → what cannot stand 
     },
     ("samples.jsonl", 2): {
         "": [None], "groups": [..., None], "groups.0.responses": [[]], "groups.0.prompt": [7],
-        RESPONSE + "length": ["<img>"], TOKEN + "push": ["x"], TOKEN + "clipped": [1], TOKEN + "old_prob": [1.5, -1],
-        TOKEN + "ratio": [-1], TOKEN + "token": [...],
+        RESPONSE + "length": ["<img>"], TOKEN + "push": ["x"], TOKEN + "clipped": [1],
+        TOKEN + "token": [...],
     },
     ("summary.json", 0): {"": [None], "accuracy_before": [..., "x"]},
     ("../comparison.json", 0): {"": [[]], "contenders": [..., None, ["GRPO"]]},
@@ -207,20 +207,8 @@ def without(part):
     return lambda weights: {name: tensor for name, tensor in weights.items() if part not in name}
 
 
-def no_numbers(weights):
-    return {name: tensor * math.nan for name, tensor in weights.items()}
-
-
-def one_layer(run):
-    """A policy that is whole, but another."""
-    tensors(MODEL, without(".layers.1."))(run)
-    put(run / "checkpoint" / "config.json", 0, "num_hidden_layers", 1)
-
-
 HEAD = "lm_head.weight"
-MODEL, MOMENTS, START = (
-    f"{name}.safetensors" for name in ("checkpoint/model", "checkpoint/training", "reference/model")
-)
+MODEL, MOMENTS = (f"{name}.safetensors" for name in ("checkpoint/model", "checkpoint/training"))
 CHECKPOINTS = {  # what happened to the checkpoint → the damage, words of the sentence
     "gone": (lambda run: shutil.rmtree(run / "checkpoint"), "lacks checkpoint/"),
     "cut": (lambda run: (run / MODEL).write_bytes((run / MODEL).read_bytes()[:1000]), "cannot be read"),
@@ -229,13 +217,8 @@ CHECKPOINTS = {  # what happened to the checkpoint → the damage, words of the 
     "no head": (tensors(MODEL, without("lm_head")), "lacks the weights lm_head.weight"),
     "one weight more": (tensors(MODEL, lambda w: w | {"v.weight": torch.ones(1)}), "no place for its weights v.weight"),
     "whole numbers": (tensors(MODEL, lambda w: w | {HEAD: w[HEAD].char()}), "whole numbers stand for its weights"),
-    "not finite": (tensors(MODEL, no_numbers), "not finite"),
-    "a start not finite": (tensors(START, no_numbers), "not finite"),
-    "another policy": (one_layer, "other weights than reference/"),
     "no start": (lambda run: shutil.rmtree(run / "reference"), "lacks reference/"),
     "no reference": (lambda run: shutil.rmtree(run / "given_reference"), "lacks given_reference/"),
-    "no such moment": (tensors(MOMENTS, lambda m: m | {"policy.99.exp_avg": torch.ones(1)}), "no place for policy.99"),
-    "moments of one left out": (tensors(MOMENTS, without("policy.3.")), "tensors; it holds"),
 }  # fmt: skip
 
 
@@ -246,18 +229,17 @@ def test_a_checkpoint_that_is_not_whole(run, damage):
     refused(run, "resume", words, "train again")
 
 
-STATES = "PPO", "a reference that moves", "an old sampler", "a pool that was filtered", "DCPO", "a learned reward"
+STATES = "PPO", "a reference that moves", "an old sampler", "DCPO", "a learned reward"
 
 
 @pytest.mark.parametrize("name", STATES)
 def test_all_that_a_state_is_made_of_must_be_there_and_of_its_kind(name):
-    """One tensor of each kind is left out, of another shape, and not finite."""
+    """One tensor of each kind is left out, and of another shape."""
     first = begin(name, steps=2)
     list(first)
     stored, values = checkpoint_data(first.state, first.settings)
     for key in {key.split(".")[0]: key for key in stored}.values():
-        real = [{key: stored[key] * math.nan}] if stored[key].is_floating_point() else []
-        for change in ({}, {key: stored[key][None].clone()}, *real):
+        for change in ({}, {key: stored[key][None].clone()}):
             with pytest.raises((LookupError, RuntimeError, TypeError, ValueError), match=r"."):
                 restore(begin(name, steps=2).state, first.settings, without(key)(stored) | change, values)
 

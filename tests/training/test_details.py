@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO
+from rlviz.algorithms import DCPO, GRPO, GSPO
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.shaping import OverlongFilter
@@ -72,8 +72,8 @@ def test_weights_by_hand():
     assert not token_weights(NO_KL, mask, torch.tensor([], dtype=torch.long)).any()
 
 
-# a KL term, groups of several rounds, limits of each token, a ratio that all tokens share, and a surrogate of one's own
-SLOPES = [GRPO, DAPO, DCPO, GSPO, replace(GRPO, name="own", surrogate=lambda r, a, lo, up: torch.tanh(r) * a)]
+# a KL term, limits of each token, a ratio that all tokens share, and a surrogate of one's own
+SLOPES = [GRPO, DCPO, GSPO, replace(GRPO, name="own", surrogate=lambda r, a, lo, up: torch.tanh(r) * a)]
 
 
 @pytest.mark.parametrize("algorithm", SLOPES, ids=lambda a: a.name)

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
+from rlviz.algorithms import ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO
 from rlviz.training import TrainSettings, train
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
-from rlviz.training.rollout import Rollout
 from small_models.policies import load_policy
 from small_models.scorers import RewardModel
 from small_models.tasks import Lookup
@@ -32,8 +31,8 @@ def nonsense_at(places, values):
     return None if values is None else torch.where(places, 40 * torch.randn(values.shape), values)
 
 
-# what an update may take from a token beside its log-probability: a reference's, an entropy, a history, steps, a critic's values
-TAKING = [GRPO, DAPO, DCPO, ENTROPY_BONUS, GRPO_PROCESS, replace(PPO, entropy_weight=0.1)]
+# what an update may take from a token beside its log-probability: a reference's, an entropy, steps, a critic's values
+TAKING = [GRPO, ENTROPY_BONUS, GRPO_PROCESS, replace(PPO, entropy_weight=0.1)]
 
 
 @pytest.mark.parametrize("algorithm", TAKING, ids=lambda a: a.name)
@@ -66,15 +65,6 @@ def test_what_the_tool_wrote_may_be_unlikely():
     only_the_tool_s = (least_of_all < 0.1) & (least >= 0.1)
     assert only_the_tool_s.any() and (least < 0.1).any()
     assert torch.equal(rollout.mask.any(-1), least >= 0.1)
-
-
-def test_a_row_reaches_to_the_last_token_that_the_loss_sees():
-    """Of seven places the policy wrote 0, 1, 4 and 5, a tool 2 and 3: four tokens are seen, and a cut to six keeps them all."""
-    mask = torch.tensor([[[1, 1, 0, 0, 1, 1, 0]], [[1, 1, 1, 0, 0, 0, 0]]], dtype=torch.bool)
-    over = dict.fromkeys(("tokens", "old_logp", "advantages"), torch.zeros(2, 1, 7))
-    rows = Rollout(None, None, 0.0, *[torch.zeros(2, 3)] * 2, torch.arange(2), mask=mask, **over)
-    assert rows.longest == 6
-    assert [part.mask.shape[-1] for part in rows.split(1)] == [6, 3]
 
 
 @pytest.mark.parametrize("room", [4, 18])  # 4: a first call's answer is cut off

@@ -39,10 +39,8 @@ ROLLOUT = "lower num_prompts, group_size or max_new_tokens, or set micro_batch_t
 @pytest.mark.parametrize(
     ("algorithm", "settings", "tokens", "remedy"),
     [
-        (GRPO, TrainSettings(**QWEN_LIKE), 256 * 512, ROLLOUT),
         (GRPO, TrainSettings(**QWEN_LIKE, minibatches=4, updates_per_rollout=4), 64 * 512, ROLLOUT),
         (GRPO, TrainSettings(**QWEN_LIKE, micro_batch_tokens=4096), 4096, ROLLOUT),
-        (GRPO, TrainSettings(**QWEN_LIKE | {"max_new_tokens": None}), 256 * Chain.max_new_tokens, ROLLOUT),
         # two responses a pair, nine letters and the end
         (DPO, PairSettings(batch_size=50), 100 * 10, "lower batch_size, or leave out the longest pairs"),
     ],

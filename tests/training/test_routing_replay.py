@@ -44,7 +44,7 @@ def test_old_log_probabilities_go_through_the_sampler_s_experts(micro_batch_toke
     assert gaps[0] < 0.9 * gaps[1]  # of what separates the engines, the flips are gone and the rounding is left
 
 
-@pytest.mark.parametrize("division", [{}, {"minibatches": 2}, {"micro_batch_tokens": 60}], ids=str)
+@pytest.mark.parametrize("division", [{"minibatches": 2}, {"micro_batch_tokens": 60}], ids=str)
 def test_every_update_goes_through_the_experts_of_the_rollout(division):
     run = start(replace(SHORT, **division))
     rollout, heard = run.collect(), []

@@ -52,10 +52,8 @@ def test_records_hold_what_a_picture_needs():
 
 
 def test_the_last_step_is_evaluated_too():
-    settings = replace(SHORT, steps=5, num_prompts=2, group_size=2)
-    measured = history(list(start(settings=settings)))["held_out_accuracy"].notna()
-    assert measured.tolist() == [False, False, True, False, True]
-    assert next(start(settings=replace(settings, steps=1))).held_out_accuracy is not None
+    settings = replace(SHORT, steps=2, num_prompts=2, group_size=2)
+    assert [record.held_out_accuracy is not None for record in start(settings=settings)] == [False, True]
     assert next(start(settings=replace(settings, steps=1, evaluate_every=0))).held_out_accuracy is None
 
 
@@ -175,23 +173,22 @@ def test_a_run_with_own_pieces_resumes_when_they_are_given_again(tmp_path):
         return torch.full_like(old_logp, 0.5), torch.full_like(old_logp, 3.0)
 
     mine = replace(NO_KL, bounds=wide)
-    run = start(mine, out=tmp_path / "run")
-    next(run), run.save()
+    start(mine, out=tmp_path / "run").close()
     with pytest.raises(ValueError, match=r"resume\(folder, algorithm"):
         resume(tmp_path / "run")
     with pytest.raises(ValueError, match="trained with another one"):
         resume(tmp_path / "run", algorithm=NO_KL)
-    assert len(list(resume(tmp_path / "run", algorithm=mine, device="cpu"))) == 5
+    assert next(resume(tmp_path / "run", algorithm=mine, device="cpu")).step == 1
 
 
 def test_grpo_learns_the_chain_task():
     policy = load_policy("chain", device="cpu")
     before = evaluate(policy, TASK)
-    records = list(train(policy, TASK, NO_KL, TrainSettings(steps=50)))
+    records = list(train(policy, TASK, NO_KL, TrainSettings(steps=40, evaluate_every=0, details_every=0)))
     after = evaluate(policy, TASK)
     assert before.accuracy < 0.5
-    assert after.accuracy > 0.8
-    assert after.length > before.length + 1.5  # it has learned to write the running sums
+    assert after.accuracy > 0.75
+    assert after.length > before.length + 1  # it has learned to write the running sums
     assert records[-1].entropy < records[0].entropy
 
 
@@ -216,9 +213,7 @@ ONE_STEP = TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0)
 CHAIN = find_task("chain")
 
 
-@pytest.mark.parametrize(
-    "named", [("chain", GRPO), ("chain", "grpo"), (CHAIN, GRPO), ("chain", "chain", "GRPO"), ("chain", CHAIN, GRPO)]
-)
+@pytest.mark.parametrize("named", [("chain", "grpo"), (CHAIN, GRPO), ("chain", CHAIN, GRPO)])
 def test_what_a_run_is_made_of_may_be_named_and_the_policy_left_out(named):
     usual = train(policy=load_policy("chain"), task="chain", algorithm="grpo", settings=ONE_STEP)
     run = train(*named, settings=ONE_STEP)

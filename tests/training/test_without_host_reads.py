@@ -67,21 +67,6 @@ class TestMeta:
 class TestAsOnAGpu:
     """What is done where the host would wait gives what the CPU's own way gives."""
 
-    @pytest.mark.parametrize("name", POLICIES)
-    def test_logits_and_gradients(self, name, monkeypatch):
-        policy = load_policy(name, device="cpu")
-        samples = sample(policy, PROMPTS, group_size=3, max_new_tokens=14, generator=torch.Generator().manual_seed(1))
-        results = []
-        for waits in (False, True):
-            for module in (host, base):
-                monkeypatch.setattr(module, "needs_sync", lambda device, waits=waits: waits)
-            policy.model.zero_grad()
-            logp = token_logp(response_logits(policy, **samples.model_inputs), samples.tokens)[samples.mask]
-            logp.sum().backward()
-            results.append([logp, *(weight.grad.clone() for weight in policy.model.parameters())])
-        for first, other in zip(*results, strict=True):
-            torch.testing.assert_close(first, other, atol=2e-5, rtol=1e-4)
-
     @pytest.mark.parametrize(
         ("algorithm", "path"), [(DAPO, "transformers"), (PPO, "plain")], ids=lambda value: getattr(value, "name", value)
     )
@@ -113,8 +98,7 @@ def test_limits_that_are_none_make_the_loss_no_number_where_nobody_can_be_told(a
     assert wrong.loss(fine, Batch(fine, torch.ones_like(fine), mask)).loss.isfinite()
 
 
-@pytest.mark.parametrize("spoiled", ["policy", "critic"])
-def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_remembers(spoiled, monkeypatch):
+def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_remembers(monkeypatch):
     settings = default_settings(PPO, **{**SMALL, "updates_per_rollout": 3, "minibatches": 3})
     run = train(load_policy("chain", device="cpu"), Chain(), PPO, settings)
     next(run)
@@ -127,7 +111,7 @@ def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_rememb
 
     def spoiling(state, settings, loss):
         before = [tensor.detach().clone() for tensor in tensors()]
-        next(models[spoiled].parameters()).grad[0] = float("inf")
+        next(models["critic"].parameters()).grad[0] = float("inf")
         try:
             return optimizer_step(state, settings, loss)
         finally:
