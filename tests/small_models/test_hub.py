@@ -17,9 +17,10 @@ from tests.small_models.test_policies import save_gpt2
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOAD = """
 from small_models.policies import load_policy
+policy = load_policy("some-owner/some-model", device="cpu")
+print(sum(float(weight.double().sum()) for weight in policy.model.parameters()), policy.end_id)
 try:
-    policy = load_policy("some-owner/some-model", device="cpu")
-    print(sum(float(weight.double().sum()) for weight in policy.model.parameters()), policy.end_id)
+    load_policy("some-owner/nothing", device="cpu")
 except ValueError as error:
     print("refused:", error)
 """
@@ -41,7 +42,7 @@ class Hub(BaseHTTPRequestHandler):
     def answer(self, *, with_body):
         path = self.path.partition("?")[0].removeprefix("/api/models").removeprefix("/some-owner/some-model")
         name = path.removeprefix("/resolve/main/").removeprefix(f"/resolve/{COMMIT}/")
-        if not any(self.folder.iterdir()):
+        if "some-owner/nothing" in self.path:
             self.reply(404, b"{}", {"X-Error-Code": "RepoNotFound"}, with_body)
         elif not path:
             about = {"id": "some-owner/some-model", "sha": COMMIT, "siblings": []}
@@ -88,19 +89,14 @@ def load_in_a_process(address, home, offline="0"):
     return result.stdout.strip()
 
 
-def test_a_model_comes_from_the_hub_and_then_from_its_cache(hub, tmp_path):
+def test_a_model_comes_from_the_hub_and_then_from_its_cache_and_a_name_that_it_has_not_is_refused(hub, tmp_path):
     files, address = hub
     save_gpt2(files)
     policy = load_policy(files, device="cpu")
     total = sum(float(weight.double().sum()) for weight in policy.model.parameters())
-    expected = f"{total} {policy.end_id}"
-    assert load_in_a_process(address, tmp_path / "home") == expected
-    for file in files.iterdir():
-        file.unlink()
-    assert load_in_a_process(address, tmp_path / "home", offline="1") == expected
-
-
-def test_a_name_that_the_hub_has_not_is_refused_in_a_sentence(hub, tmp_path):
-    words = load_in_a_process(hub[1], tmp_path / "home")
-    assert words.startswith("refused: policy: 'some-owner/some-model' is no folder here, no shipped policy")
-    assert "\n" not in words
+    for offline in "01":
+        loaded, refused = load_in_a_process(address, tmp_path / "home", offline).splitlines()
+        assert loaded == f"{total} {policy.end_id}"
+        assert refused.startswith("refused: policy: 'some-owner/nothing' is no folder here, no shipped policy")
+        for file in files.iterdir():
+            file.unlink()

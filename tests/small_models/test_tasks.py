@@ -162,25 +162,24 @@ def test_pairs_are_encoded_without_what_the_tool_wrote():
         encode_pairs(build_policy(**TINY, max_length=19), pairs, OneTable())
 
 
-@pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [3, 1], [4], [2, 0]])
-def test_selected_pairs_are_as_if_they_were_encoded_alone(index):
+def test_selected_pairs_are_as_if_they_were_encoded_alone():
     """Prompts and responses of several lengths; what the tool wrote, where the mask is false, is no padding."""
     policy = build_policy(**TINY, max_length=20)
     pairs = [Pair(prompt, "?3;7,?7;8,#8", "#1") for prompt in ("kq:2:3=", "kq:3=")]
     pairs += [Pair("kq:3=", "?3;7,#7", ""), Pair("1=", "#2", ""), Pair("1=", "", "#22")]
-    selected = encode_pairs(policy, pairs, OneTable()).take(torch.tensor(index))
-    alone = encode_pairs(policy, [pairs[place] for place in index], OneTable())
-    for name, value in vars(alone).items():
-        assert torch.equal(getattr(selected, name), value), name
+    encoded = encode_pairs(policy, pairs, OneTable())
+    for index in ([0, 1, 2, 3, 4], [3, 1], [4], [2, 0]):
+        alone = encode_pairs(policy, [pairs[place] for place in index], OneTable())
+        selected = vars(encoded.take(torch.tensor(index)))
+        assert all(torch.equal(selected[name], value) for name, value in vars(alone).items())
 
 
 def test_demonstrations_look_none_to_all_of_the_times():
     rng, task = random.Random(0), OneTable()
     texts = [task.demonstrate("kq:2:3=", rng) for _ in range(4000)]
     counts = [texts.count(text) for text in ("#8", "?3;7,#8", "?3;7,?7;8,#8")]
-    assert sum(counts) == 4000
     # .6, .4 · .6 and .4 · .4; a count's standard error is at most √(4000/4) = 32
-    assert counts == pytest.approx([2400, 960, 640], abs=130)
+    assert sum(counts) == 4000 and counts == pytest.approx([2400, 960, 640], abs=130)
 
 
 def test_one_table_more_look_ups_and_no_tool():
@@ -216,7 +215,7 @@ def test_the_warm_up_imitates_what_the_policy_would_write_and_nothing_else():
 
 
 def test_warm_up_reaches_its_target_and_says_when_it_does_not():
-    records = list(warm_start(build_policy(seed=1, device="cpu"), Sort(), target_accuracy=0.2, max_steps=200, seed=1))
-    assert records[-1].accuracy >= 0.2 > records[0].accuracy and records[-1].loss < records[0].loss
+    records = list(warm_start(build_policy(seed=1, device="cpu"), Sort(), target_accuracy=0.1, max_steps=200, seed=1))
+    assert records[-1].accuracy >= 0.1 > records[0].accuracy and records[-1].loss < records[0].loss
     with pytest.raises(RuntimeError, match="2 updates reached accuracy"):
         list(warm_start(build_policy(), Chain(), target_accuracy=0.9, max_steps=2, evaluate_every=2))
