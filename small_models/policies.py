@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -167,7 +167,7 @@ class Policy:
             elif adapters.has_adapter(self.weights):
                 adapters.save_adapter(self.weights, self.base, temporary)
             else:
-                with _no_progress_bars():
+                with _without_bars():
                     self.weights.save_pretrained(temporary)
             (folder / adapters.CONFIG).unlink(missing_ok=True)  # what was there may have been an adapter
             if isinstance(self.vocabulary, ShippedTokenizer):
@@ -210,17 +210,9 @@ def recompute_activations(model: PreTrainedModel) -> None:
         model.gradient_checkpointing_enable()
 
 
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
+def _without_bars() -> AbstractContextManager[Any]:
+    """Within it, no progress bar is seen: transformers', and that of its reader of .gguf files, which has no switch."""
+    return redirect_stderr(StringIO())
 
 
 @contextmanager
@@ -352,8 +344,7 @@ def _read_model(name: str, *, is_folder: bool = True) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     options: dict[str, Any] = {"trust_remote_code": False, "output_loading_info": True}
-    bars = redirect_stderr(StringIO()) if is_gguf(name) else nullcontext()  # its reader's has no switch
-    with _no_progress_bars(), bars:
+    with _without_bars():
         model, loading = AutoModelForCausalLM.from_pretrained(
             **_file_options(name), dtype=torch.float32, use_safetensors=True, **options
         )

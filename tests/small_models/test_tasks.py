@@ -214,7 +214,7 @@ def test_the_warm_up_imitates_what_the_policy_would_write_and_nothing_else():
 
 
 def test_warm_up_reaches_its_target_and_says_when_it_does_not():
-    records = list(warm_start(build_policy(seed=1, device="cpu"), Sort(), target_accuracy=0.1, max_steps=200, seed=1))
-    assert records[-1].accuracy >= 0.1 > records[0].accuracy and records[-1].loss < records[0].loss
+    records = list(warm_start(build_policy(seed=1, device="cpu"), Chain(), target_accuracy=0.06, max_steps=200, seed=1))
+    assert records[-1].accuracy >= 0.06 > records[0].accuracy and records[-1].loss < records[0].loss
     with pytest.raises(RuntimeError, match="2 updates reached accuracy"):
         list(warm_start(build_policy(), Chain(), target_accuracy=0.9, max_steps=2, evaluate_every=2))
