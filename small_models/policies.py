@@ -302,8 +302,14 @@ def shipped_policies() -> list[str]:
     return sorted(folder.name for folder in CHECKPOINTS.iterdir() if (folder / "config.json").is_file())
 
 
-def check_depth(folder: Path) -> None:
-    """Raise ValueError for a config.json that asks for more than 1000 layers, before they are built."""
+def check_files(folder: Path) -> None:
+    """Refuse files that have no end, such as devices, and a config.json that asks for more than 1000 layers.
+
+    Raises ValueError, before anything is read or built.
+    """
+    for file in folder.iterdir():
+        if file.exists() and not file.is_dir():
+            check_regular(file)
     if (folder / "config.json").is_file():
         text = read_file(folder / "config.json").decode(errors="replace")
         depths = re.findall(r'"(?:num_hidden_layers|n_layers?|num_layers)"\s*:\s*(\d{1,18})', text)
@@ -423,7 +429,7 @@ def _load_policy(source: str | os.PathLike[str], device: str) -> Policy:
             raise ValueError(
                 f"policy: {name} holds a LoRA adapter; name its base in adapter/{adapters.CONFIG}, and load that"
             )
-        check_depth(folder)
+        check_files(folder)
         if (known := shipped_files.read(folder, where)) is not None:
             return Policy(*known, str(source), _base(known[0], folder, source))
     elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for

@@ -22,7 +22,7 @@ from small_models.any_model import AnyModel
 from small_models.checks import check_fields, checked
 from small_models.decoder import Decoder
 from small_models.files import check_text, read_json, reason, replace_files
-from small_models.policies import Policy, check_depth, choose_device, one_thread_if_small, prepare_model
+from small_models.policies import Policy, check_files, choose_device, one_thread_if_small, prepare_model
 from small_models.precision import without_autocast
 from small_models.sampling import Samples, last_position
 
@@ -143,7 +143,7 @@ class RewardModel:
         if not folder.is_dir():
             raise ValueError(f"reward model: there is no folder {folder}")
         try:
-            check_depth(folder)
+            check_files(folder)
             tensors = load_file(folder / WEIGHTS)
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             with torch.random.fork_rng(devices=[]):
