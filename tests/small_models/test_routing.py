@@ -112,6 +112,9 @@ def test_replayed_tokens_go_through_the_old_experts(moved):
     assert (now - before)[mask].abs().max() > 1e-3  # the routers did change
     assert not torch.allclose(replayed[mask], now[mask], atol=1e-4)
     torch.testing.assert_close(log_probabilities(policy, inputs), now)  # nothing is left behind
+    unread = load_policy("chain-experts", device="cpu")
+    with replay_routes(unread, *old):  # no first look at the model comes between
+        torch.testing.assert_close(log_probabilities(unread, inputs)[mask], before[mask])
 
 
 def test_the_old_experts_share_the_new_probabilities_out(moved):

@@ -79,6 +79,8 @@ def test_what_cannot_be_fitted_or_judged_is_refused():
         fit_taste([BETTER], prior=0.0)
     with pytest.raises(ValueError, match=r"mistakes must be .*0 to below 0\.5.*got 0\.5"):
         SimulatedJudge(mistakes=0.5)
+    with pytest.raises(ValueError, match="prompt must not be empty"):
+        Preference("", CALM, LOUD)
     with pytest.raises(ValueError, match="two different texts"):
         SimulatedJudge().judge({PROMPT: [CALM, CALM], "the sad king": [SHORT, " thethe ."]}, 1, seed=0)
 
