@@ -24,8 +24,9 @@ from small_models.tokenizer import ShippedTokenizer
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 KINDS = (CHECKPOINTS / "chain", CHECKPOINTS / "sentences")  # of characters, and of words
 MODEL_FILES, TOKENIZER_FILES = ("config.json", "generation_config.json"), ("tokenizer.json", "tokenizer_config.json")
+FILES = MODEL_FILES + TOKENIZER_FILES
 WEIGHTS = "model.safetensors"
-COMPARED = "config.json", "generation_config.json", "tokenizer.json"
+ORIGIN = {"is_local", "local_files_only"}  # transformers notes in tokenizer_config.json from where it read it
 SHAPE = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
     "hidden_act", "attention_bias", "mlp_bias", "rms_norm_eps", "rope_parameters",
@@ -55,9 +56,8 @@ def build(kind: Path) -> Decoder:
 def read(folder: Path, device: torch.device) -> tuple[Decoder, ShippedTokenizer] | None:
     """Return the model in float32 and the tokenizer that stand in this folder, None where they are others, or damaged."""
     try:
-        kind = next(
-            (kind for kind in KINDS if all(_read(folder / name) == _read(kind / name) for name in COMPARED)), None
-        )
+        texts = [_read(folder / name) for name in FILES]
+        kind = next((kind for kind in KINDS if texts == [_read(kind / name) for name in FILES]), None)
         if kind is None:
             return None
         with torch.random.fork_rng(devices=[]):  # on meta its first numbers would cost the import of torch's compiler
@@ -106,5 +106,5 @@ def _shipped_config(kind: Path) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+    """Return a JSON file without ORIGIN."""
+    return {key: value for key, value in json.loads(file.read_text(encoding="utf-8")).items() if key not in ORIGIN}

@@ -230,8 +230,8 @@ class FileTask(Task):
     def _text(self) -> str:
         rows = []
         for prompt, row in self._rows.items():
-            shown = {} if row.user_text == prompt else {"user_text": row.user_text}
-            rows.append({"prompt": prompt, "answer": row.answer} | shown)
+            beside = {} if row.user_text == prompt else {"user_text": row.user_text}
+            rows.append({"prompt": prompt, "answer": row.answer} | beside)
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
     @property

@@ -217,7 +217,6 @@ def one_layer(run):
     put(run / "checkpoint" / "config.json", 0, "num_hidden_layers", 1)
 
 
-HEAD = "lm_head.weight"
 MODEL, MOMENTS, START = (
     f"{name}.safetensors" for name in ("checkpoint/model", "checkpoint/training", "reference/model")
 )
@@ -228,7 +227,6 @@ CHECKPOINTS = {  # what happened to the checkpoint → the damage, words of the 
     "empty moments": (lambda run: (run / MOMENTS).write_bytes(b""), "is damaged"),
     "no head": (tensors(MODEL, without("lm_head")), "lacks the weights lm_head.weight"),
     "one weight more": (tensors(MODEL, lambda w: w | {"v.weight": torch.ones(1)}), "no place for its weights v.weight"),
-    "whole numbers": (tensors(MODEL, lambda w: w | {HEAD: w[HEAD].char()}), "whole numbers stand for its weights"),
     "not finite": (tensors(MODEL, no_numbers), "not finite"),
     "a start not finite": (tensors(START, no_numbers), "not finite"),
     "another policy": (one_layer, "other weights than reference/"),
