@@ -1,6 +1,6 @@
-"""LoRA policies (peft): an adapter is put on a base, written without it where the base can be found again, and merged.
+"""LoRA policies (peft): an adapter is put on a base, written without it, read on it again, and merged.
 
-Begin with `add_adapter`. A base that only this process has is written too, by `Policy.save`.
+Begin with `add_adapter`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from small_models.files import display_path, read_json, reason
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FOLDER, CONFIG, WEIGHTS, BASE = "adapter", "adapter_config.json", "adapter_model.safetensors", "base.json"
+CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
 LARGEST_RANK = 1024
 
 
@@ -103,11 +103,6 @@ def has_adapter(model: Any) -> bool:
     return True
 
 
-def without_adapter(model: Any) -> PreTrainedModel:
-    """Return the model itself, or a copy of the base that a LoRA model stands on."""
-    return copy.deepcopy(model).unload() if has_adapter(model) else model
-
-
 def copy_beside_base(model: nn.Module) -> nn.Module:
     """Return a copy of a model with weights of its own, but for those of an adapter's base that no gradient reaches."""
     shared = [weight for weight in model.parameters() if not weight.requires_grad] if has_adapter(model) else []
@@ -120,8 +115,16 @@ def moving_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if _is_adapter_s(name)} if has_adapter(model) else state
 
 
-def save_adapter(model: Any, base: Base, folder: Path) -> None:
-    """Write the adapter into a folder, and base.json, which says where its base is."""
+def save_adapter(model: Any, base: Base | None, folder: Path) -> None:
+    """Write the adapter into a folder, and base.json, which says where its base is.
+
+    Raises ValueError where the base is found nowhere, or was changed after it was read.
+    """
+    if base is None or base.digest != digest(model):
+        raise ValueError(
+            "policy: the base of its LoRA adapter is found nowhere again; save the base, load it by load_policy, put the adapter "
+            "on that, and where peft did so, say Policy(…, base=policy.base)"
+        )
     model.peft_config["default"].base_model_name_or_path = base.name
     model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub whether there were more of them
     (folder / "README.md").unlink(missing_ok=True)  # peft's, a form to be filled in

@@ -1,7 +1,7 @@
 """What the host may read of a device's numbers, and when: on a GPU each read waits until the device has done all its work.
 
 On a CPU a read costs nothing. On a GPU a training step that reads a number a token leaves the device idle most of the time, so
-tensors stay there, and what the host needs comes over in one copy (`on_host`). While operations are recorded for a page there
+tensors stay there, and what the host needs comes over at once (`on_host`). While operations are recorded for a page there
 are no numbers at all (`is_recording`). `check_lazily` judges tensors only where that costs nothing.
 """
 
@@ -65,25 +65,13 @@ def check_lazily(condition: Tensor, message: Callable[[], str]) -> None:
 
 
 def on_host(*values: Tensor) -> list[Tensor]:
-    """Return the values on the CPU, without gradient, by one copy for all of them in float64, which holds ids too."""
-    if not any(needs_sync(value.device) for value in values):
-        return [value.detach() for value in values]
-    flat = torch.cat([value.detach().double().flatten() for value in values]).cpu()
-    parts = flat.split([value.numel() for value in values])
-    return [part.view(value.shape).to(value.dtype) for part, value in zip(parts, values, strict=True)]
+    """Return the values on the CPU, without gradient. The first copy waits for the device, the others find it idle."""
+    return [value.detach().cpu() for value in values]
 
 
 def all_on_host(value: T) -> T:
-    """Return a dataclass with all its tensors, and those of dataclasses in it, as `on_host` returns them."""
-    tensors: list[Tensor] = []
-
-    def collect(tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
-
-    _map_tensors(value, collect)
-    copies = iter(on_host(*tensors))
-    moved: T = _map_tensors(value, lambda _: next(copies))
+    """Return a dataclass with all its tensors, and those of dataclasses in it, on the CPU, without gradient."""
+    moved: T = _map_tensors(value, lambda tensor: tensor.detach().cpu())
     return moved
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import compress, islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class Pair:
 
 
 KEYS = tuple(field.name for field in fields(Pair))
+P = TypeVar("P", bound=Pair)
 
 
 @dataclass(frozen=True)
@@ -183,12 +184,17 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     So is a line with `"equal": true`, of which a judge found neither response better (`taste.read_preferences` has them).
     Raises ValueError that names file, line and what is wrong there, and for a file without a pair.
     """
-    lines = read_lines(path)
-    pairs = [
-        convert(value, Pair, where)
-        for where, value in lines
-        if not (isinstance(value, dict) and value.get("equal") is True)
+    return read_pairs_as(Pair, path, with_equal=False)
+
+
+def read_pairs_as(kind: type[P], path: str | os.PathLike[str], *, with_equal: bool) -> list[P]:
+    """Return the lines of a file as values of this kind, with or without those that are marked equal."""
+    lines = [
+        (where, value)
+        for where, value in read_lines(path)
+        if with_equal or not (isinstance(value, dict) and value.get("equal") is True)
     ]
+    pairs = [convert(value, kind, where) for where, value in lines]
     if not pairs:
         raise ValueError(
             f"{display_path(path)} holds no pairs; it needs one a line, as JSON with the keys {', '.join(KEYS)}"
@@ -198,8 +204,9 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
 
 @checked
 def write_pairs(pairs: Sequence[Pair], path: str | os.PathLike[str]) -> None:
-    """Write pairs as JSON lines, the file whole or not at all."""
-    lines = [json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs]
+    """Write pairs as JSON lines, the file whole or not at all; `equal` of `taste.Preference` stands only where it is true."""
+    rows = [{name: value for name, value in asdict(pair).items() if value is not False} for pair in pairs]
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     with replace_files(Path(path).parent) as temporary:
         (temporary / Path(path).name).write_bytes("".join(lines).encode())
 

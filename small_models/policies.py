@@ -10,9 +10,8 @@ import copy
 import math
 import os
 import re
-import shutil
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -25,7 +24,7 @@ from small_models import adapters, shipped_files
 from small_models.any_model import AnyModel
 from small_models.checks import check_number, check_seed, pip_install, short_repr
 from small_models.decoder import Decoder
-from small_models.files import check_regular, check_text, display_path, read_json, reason, replace_files
+from small_models.files import check_regular, check_text, display_path, read_file, reason, replace_files
 from small_models.precision import is_autocast
 from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
@@ -39,7 +38,7 @@ DEVICES = ("auto", "cpu", "cuda")
 SMALL = 5_000_000  # parameters; below this, threads cost more than they give
 ALIGNED = 64  # bytes: where torch puts its own tensors on a CPU
 EXPERTS_PER_TOKEN = 2  # as in Mixtral
-WIDEST, MOST_LAYERS = 65_536, 1000  # of what is built
+WIDEST, MOST_LAYERS = 65_536, 1000
 
 
 @dataclass(frozen=True)
@@ -159,26 +158,18 @@ class Policy:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights (safetensors), config and tokenizer into `folder`, each file whole or not at all.
 
-        Of a LoRA policy the weights are the adapter's, with the name of its base; where the base cannot be found again, they are
-        the base's, and the adapter stands beside it, in adapter/.
+        Of a LoRA policy the weights are the adapter's, with the name of its base. Raises ValueError where that has none.
         """
         folder = Path(folder)
-        shutil.rmtree(folder / adapters.FOLDER, ignore_errors=True)
         with replace_files(folder) as temporary:
             if isinstance(self.weights, Decoder):
                 shipped_files.save(self.weights, temporary)
-            elif (
-                self.base is not None
-                and adapters.has_adapter(self.weights)
-                and self.base.digest == adapters.digest(self.weights)  # else the base was changed in this process
-            ):
+            elif adapters.has_adapter(self.weights):
                 adapters.save_adapter(self.weights, self.base, temporary)
             else:
-                base = adapters.without_adapter(self.weights)
-                with _no_progress_bars():
-                    base.save_pretrained(temporary)
-                    if base is not self.weights:
-                        self.weights.save_pretrained(temporary / adapters.FOLDER)
+                with _without_bars():
+                    self.weights.save_pretrained(temporary)
+            (folder / adapters.CONFIG).unlink(missing_ok=True)  # what was there may have been an adapter
             if isinstance(self.vocabulary, ShippedTokenizer):
                 shipped_files.save_tokenizer(self.vocabulary, temporary)
             else:
@@ -219,17 +210,9 @@ def recompute_activations(model: PreTrainedModel) -> None:
         model.gradient_checkpointing_enable()
 
 
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
+def _without_bars() -> AbstractContextManager[Any]:
+    """Within it, no progress bar is seen: transformers', and that of its reader of .gguf files, which has no switch."""
+    return redirect_stderr(StringIO())
 
 
 @contextmanager
@@ -319,51 +302,29 @@ def shipped_policies() -> list[str]:
     return sorted(folder.name for folder in CHECKPOINTS.iterdir() if (folder / "config.json").is_file())
 
 
-def check_layers(folder: Path) -> None:
-    """Refuse a config.json that asks for more layers than the folder's weights hold, and files that have no end, such as devices.
+def check_files(folder: Path) -> None:
+    """Refuse files that have no end, such as devices, and a config.json that asks for more than 1000 layers.
 
     Raises ValueError, before anything is read or built.
     """
     for file in folder.iterdir():
         if file.exists() and not file.is_dir():
             check_regular(file)
-    if not (folder / "config.json").is_file():
-        return
-    layers = 0
-    with suppress(Exception):  # what is wrong with the weights, loading them says
-        for name, _, _ in _stored_tensors(folder):
-            layers = max([layers, *(1 + int(n) for n in re.findall(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,9})\.", name))])
-    depth = max(_layer_counts(read_json(folder / "config.json", dict)), default=0)
-    if depth > min(layers or MOST_LAYERS, MOST_LAYERS):
-        raise ValueError(
-            f"{display_path(folder / 'config.json')} asks for {depth} layers, and its weights hold {layers}"
-        )
-
-
-def _layer_counts(config: dict[str, Any]) -> Iterator[int]:
-    """Yield the numbers of layers that a config asks for, also in the configs that it nests."""
-    for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _layer_counts(value)
-        elif name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") and isinstance(value, int):
-            yield value
+    if (folder / "config.json").is_file():
+        text = read_file(folder / "config.json").decode(errors="replace")
+        depths = re.findall(r'"(?:num_hidden_layers|n_layers?|num_layers)"\s*:\s*(\d{1,18})', text)
+        if max(map(int, depths), default=0) > MOST_LAYERS:
+            raise ValueError(f"{display_path(folder / 'config.json')} asks for more than {MOST_LAYERS} layers")
 
 
 def count_weights(source: str | os.PathLike[str]) -> int:
     """Return how many weights the safetensors files of a folder hold, 0 where it is none, such as a name."""
     number = 0
     with suppress(Exception):  # what is wrong with them, loading them says
-        number = sum(math.prod(shape) for _, _, shape in _stored_tensors(Path(source)))
+        for file in Path(source).glob("*.safetensors"):
+            with safe_open(file, "pt") as tensors:
+                number += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
     return number
-
-
-def _stored_tensors(folder: Path) -> Iterator[tuple[str, str, list[int]]]:
-    """Yield name, type and shape of each tensor in the safetensors files of a folder, without reading their numbers."""
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - it is no mapping
-                tensor = tensors.get_slice(name)
-                yield name, tensor.get_dtype(), tensor.get_shape()
 
 
 def _in_transformers(decoder: Decoder, source: str) -> PreTrainedModel:
@@ -384,13 +345,12 @@ def _in_transformers(decoder: Decoder, source: str) -> PreTrainedModel:
 def _read_model(name: str, *, is_folder: bool = True) -> PreTrainedModel:
     """Return the model of a folder, or of the hub. Raises ValueError, as transformers would fill weights that it lacks at random.
 
-    is_folder: its weights must all have a place too, and be no whole numbers; the hub has such as carry more.
+    is_folder: its weights must all have a place too; the hub has such as carry more.
     """
     from transformers import AutoModelForCausalLM
 
     options: dict[str, Any] = {"trust_remote_code": False, "output_loading_info": True}
-    bars = redirect_stderr(StringIO()) if is_gguf(name) else nullcontext()  # its reader's has no switch
-    with _no_progress_bars(), bars:
+    with _without_bars():
         model, loading = AutoModelForCausalLM.from_pretrained(
             **_file_options(name), dtype=torch.float32, use_safetensors=True, **options
         )
@@ -405,12 +365,6 @@ def _read_model(name: str, *, is_folder: bool = True) -> PreTrainedModel:
         raise ValueError(
             f"the model of its config.json has no place for its weights {_first(loading['unexpected_keys'])}"
         )
-    real = {name for name, parameter in model.named_parameters() if parameter.is_floating_point()}
-    integers = is_folder and [
-        name for name, dtype, _ in _stored_tensors(Path(name)) if name in real and dtype[0] in "IU"
-    ]
-    if integers:
-        raise ValueError(f"whole numbers stand for its weights {_first(integers)}")
     for parameter in model.parameters():
         if parameter.data_ptr() % ALIGNED:  # it lies in the file, where products round in another order than in memory
             parameter.data = parameter.data.clone()
@@ -471,7 +425,11 @@ def _load_policy(source: str | os.PathLike[str], device: str) -> Policy:
     if is_folder and (folder / adapters.CONFIG).exists():
         return _load_on_base(folder, str(source), device)
     if is_folder:
-        check_layers(folder)
+        if (folder / "adapter").is_dir():  # where earlier versions put one
+            raise ValueError(
+                f"policy: {name} holds a LoRA adapter; name its base in adapter/{adapters.CONFIG}, and load that"
+            )
+        check_files(folder)
         if (known := shipped_files.read(folder, where)) is not None:
             return Policy(*known, str(source), _base(known[0], folder, source))
     elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for
@@ -498,16 +456,13 @@ def _load_policy(source: str | os.PathLike[str], device: str) -> Policy:
             f"that the hub client could load ({reason(error)})"
         ) from error
     adapters.has_adapter(model)
-    if (folder / adapters.FOLDER).is_dir():
-        model = adapters.read_adapter(model, folder / adapters.FOLDER)
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     if not all(isinstance(layer, DynamicLayer) for layer in DynamicCache(config=model.config).layers):
         raise ValueError(f"policy: {name} has a recurrent state, which sampling here cannot share in a group")
     if tokenizer.eos_token_id is None:
         raise ValueError(f"policy: the tokenizer of {name} has no end-of-sequence token, so no response could end")
-    base = None if (folder / adapters.FOLDER).is_dir() else _base(model, folder, source)
-    return Policy(prepare_model(model, where), tokenizer, str(source), base)
+    return Policy(prepare_model(model, where), tokenizer, str(source), _base(model, folder, source))
 
 
 def _base(model: Any, folder: Path, source: str | os.PathLike[str]) -> adapters.Base:

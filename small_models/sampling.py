@@ -26,7 +26,6 @@ from small_models.tokenizer import decode, encode, prefix_ids
 STEP_BYTES = 4 + 4 + 4 + 8  # of a word of the vocabulary: logit, log-probability, probability, cumulated probability
 TOKEN_BYTES = 8 + 8 + 4 + 4  # of a token: random number, id, log-probability, entropy
 LOOK_EVERY = 16  # tokens; a GPU's host waits for all the work it gave when it asks which rows have ended
-MOST_LOGITS = 4_000_000  # that are stored until log-probabilities and entropies are computed from them
 MOST_WITH_GRADIENT = 64_000_000  # logits of a forward; more are made a part at a time, and again for the gradient
 FULL_ENOUGH = 0.8  # share of unfinished rows from which the cache is not compacted: that copies all of it
 
@@ -189,35 +188,6 @@ def _draw_tokens(probabilities: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted(cumulated, target, right=True).squeeze(-1).clamp_(max=probabilities.shape[-1] - 1)
 
 
-class _TokenStats:
-    """Log-probabilities of the drawn tokens [B, T], and entropies of the distributions that they were drawn from, in nats.
-
-    Both are computed from the logits of many steps at once, which takes few large operations in place of many small ones.
-    """
-
-    def __init__(self, tokens: Tensor) -> None:
-        self.tokens = tokens
-        self.logp = torch.zeros(tokens.shape, device=tokens.device)
-        self.entropy = torch.zeros_like(self.logp)
-        self.stored: list[tuple[Tensor, Tensor]] = []
-
-    def add(self, live: Tensor, step: int, logits: Tensor) -> None:
-        """Store the logits [B', V], at the sampling temperature, from which these rows drew their token of this step."""
-        self.stored.append((live * self.tokens.shape[1] + step, logits))
-        if sum(logits.numel() for _, logits in self.stored) > MOST_LOGITS:
-            self.compute()
-
-    def compute(self) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities and entropies, [B, T], of all that was drawn."""
-        if self.stored:
-            places, logits = (torch.cat(parts) for parts in zip(*self.stored, strict=True))
-            logps, drawn = logits.log_softmax(-1), self.tokens.view(-1)[places]
-            self.logp.view(-1)[places] = logps.gather(-1, drawn.unsqueeze(-1)).squeeze(-1).to(self.logp.dtype)
-            self.entropy.view(-1)[places] = torch.special.entr(logps.exp()).sum(-1).to(self.logp.dtype)
-            self.stored = []
-        return self.logp, self.entropy
-
-
 class _Environment:
     """What a task's environment writes into the responses of a batch while they are sampled.
 
@@ -302,7 +272,7 @@ def sample(
         owner = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
         decoding = policy.backend.decode_steps(prompt_ids, prompt_mask, owner, max_new_tokens)
         logits = next(decoding)
-        stats = _TokenStats(tokens)
+        logp, entropy = (torch.zeros(tokens.shape, device=device) for _ in range(2))
         ends = torch.tensor(sorted(policy.end_ids), device=device)
         is_limited = temperature > 0 and (top_k > 0 or top_p < 1)
         mass = torch.ones(tokens.shape, device=device) if is_limited else None  # that top-k and top-p leave
@@ -327,7 +297,9 @@ def sample(
                 observed = environment.observed[live, step]
                 token = torch.where(observed < 0, token, observed)
             tokens[live, step] = token  # of a finished response too, until it leaves; what that adds is cut off below
-            stats.add(live, step, logits)
+            logps = logits.log_softmax(-1)
+            logp[live, step] = logps.gather(-1, token.unsqueeze(-1)).squeeze(-1).to(logp.dtype)
+            entropy[live, step] = torch.special.entr(logps.exp()).sum(-1).to(logp.dtype)
             # Finished rows leave the batch, now and then: to see how many there are, the host must wait for a GPU.
             if stop_at_end:
                 ended = (token.unsqueeze(-1) == ends).any(-1)  # torch.isin takes three times as long
@@ -346,7 +318,6 @@ def sample(
                 logits = decoding.send((token, unfinished))
 
         # A response ends with its first end of sequence that the policy wrote; after it there is padding.
-        logp, entropy = stats.compute()
         by_policy = torch.ones_like(tokens, dtype=torch.bool) if environment is None else environment.observed < 0
         ended = torch.isin(tokens, ends) & by_policy & stop_at_end
         drawn = step + 1

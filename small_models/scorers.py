@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +19,10 @@ from torch import Tensor, nn
 from small_models import shipped_files
 from small_models.adapters import merge_adapter
 from small_models.any_model import AnyModel
-from small_models.checks import check_fields, check_type, checked
+from small_models.checks import check_fields, checked
 from small_models.decoder import Decoder
 from small_models.files import check_text, read_json, reason, replace_files
-from small_models.policies import Policy, check_layers, choose_device, one_thread_if_small, prepare_model
+from small_models.policies import Policy, check_files, choose_device, one_thread_if_small, prepare_model
 from small_models.precision import without_autocast
 from small_models.sampling import Samples, last_position
 
@@ -83,37 +81,13 @@ class Scorer(nn.Module):
         """What computes the trunk: the decoder if it is the trunk of a shipped policy, else transformers' modules."""
         return shipped_files.decoder_of(self.trunk) or AnyModel(self.trunk)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights (safetensors) and the trunk's config (JSON) into `folder`, each file whole or not at all."""
-        with replace_files(Path(folder)) as temporary:
-            self.trunk.config.save_pretrained(temporary)
-            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, temporary / WEIGHTS)
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, device: str = "auto") -> Scorer:
-        """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
-        from transformers import AutoConfig, AutoModel
-
-        where = choose_device(device)
-        with _one_sentence("scorer", Path(folder)):
-            check_layers(Path(folder))
-            tensors = load_file(Path(folder) / WEIGHTS)
-            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            width = tensors["head.weight"].shape[1]
-            with torch.random.fork_rng(devices=[]):
-                trunk = AutoModel.from_config(config, trust_remote_code=False)
-            scorer = cls(trunk, width)
-            scorer.load_state_dict(tensors, assign=True)  # as it was saved, in its own precision
-        prepare_model(scorer.trunk, where)
-        return scorer.eval().to(where)
-
 
 @dataclass(frozen=True)
 class RewardModel:
     """A scorer with the tokenizer of the policy that it began as, and how it reads a response.
 
     reads: "last", the score after the last token, or "mean", the mean of the scores after all tokens.
-    Raises ValueError for another word, and for what is no scorer or no tokenizer.
+    Raises ValueError for another word.
     """
 
     scorer: Scorer
@@ -121,12 +95,7 @@ class RewardModel:
     reads: Reads = "last"
 
     def __post_init__(self) -> None:
-        from transformers import PreTrainedTokenizerBase
-
         check_fields(self)
-        check_type(
-            "tokenizer", self.tokenizer, PreTrainedTokenizerBase
-        )  # a name that this module has for checkers alone
 
     @classmethod
     @checked
@@ -156,9 +125,11 @@ class RewardModel:
         return RewardModel(deepcopy(self.scorer), self.tokenizer, self.reads)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write scorer, tokenizer and how it reads into `folder`, each file whole or not at all."""
-        self.scorer.save(folder)
+        """Write the weights (safetensors), the trunk's config, the tokenizer and how it reads, each file whole or not at all."""
+        weights = {name: value.contiguous() for name, value in self.scorer.state_dict().items()}
         with replace_files(Path(folder)) as temporary:
+            self.scorer.trunk.config.save_pretrained(temporary)
+            save_file(weights, temporary / WEIGHTS)
             self.tokenizer.save_pretrained(temporary)
             (temporary / READS).write_text(json.dumps({"reads": self.reads}) + "\n", encoding="utf-8")
 
@@ -166,27 +137,30 @@ class RewardModel:
     @checked
     def load(cls, folder: str | os.PathLike[str], *, device: str = "auto") -> RewardModel:
         """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
-        from transformers import AutoTokenizer
+        from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-        scorer = Scorer.load(folder, device=device)
-        with _one_sentence("reward model", Path(folder)):
-            reads = read_json(Path(folder) / READS, dict)["reads"]
+        where, folder = choose_device(device), Path(folder)
+        if not folder.is_dir():
+            raise ValueError(f"reward model: there is no folder {folder}")
+        try:
+            check_files(folder)
+            tensors = load_file(folder / WEIGHTS)
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            with torch.random.fork_rng(devices=[]):
+                trunk = AutoModel.from_config(config, trust_remote_code=False)
+            scorer = Scorer(trunk, tensors["head.weight"].shape[1])
+            scorer.load_state_dict(tensors, assign=True)  # as it was saved, in its own precision
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             check_text(tokenizer.init_kwargs)
-            return cls(scorer, tokenizer, reads)
+            model = cls(scorer, tokenizer, read_json(folder / READS, dict)["reads"])
+        except Exception as error:  # transformers, safetensors and json raise unrelated types
+            raise ValueError(f"reward model: what is in {folder} cannot be read ({reason(error)})") from error
+        prepare_model(scorer.trunk, where)
+        scorer.eval().to(where)
+        return model
 
 
 def apply_head(head: nn.Linear, hidden: Tensor) -> Tensor:
     """Return a number a state in the head's own precision, which bfloat16 would round to 1 in 256: [..., H] → [...]."""
     with without_autocast(hidden.device):
         return head(hidden.to(head.weight.dtype)).squeeze(-1)
-
-
-@contextmanager
-def _one_sentence(what: str, folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # transformers, safetensors and json raise unrelated types
-        if not folder.is_dir():
-            raise ValueError(f"{what}: there is no folder {folder}") from error
-        raise ValueError(f"{what}: what is in {folder} cannot be read ({reason(error)})") from error

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from huggingface_hub.constants import is_offline_mode
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -25,9 +24,8 @@ from small_models.tokenizer import ShippedTokenizer
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 KINDS = (CHECKPOINTS / "chain", CHECKPOINTS / "sentences")  # of characters, and of words
 MODEL_FILES, TOKENIZER_FILES = ("config.json", "generation_config.json"), ("tokenizer.json", "tokenizer_config.json")
+FILES = MODEL_FILES + TOKENIZER_FILES
 WEIGHTS = "model.safetensors"
-PRECISIONS = {torch.float32, torch.float16}
-OTHER_FILES = {"made.json", "training.safetensors", "training.json"}  # in a policy's folder, and no part of it
 ORIGIN = {"is_local", "local_files_only"}  # transformers notes in tokenizer_config.json from where it read it
 SHAPE = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -56,28 +54,19 @@ def build(kind: Path) -> Decoder:
 
 
 def read(folder: Path, device: torch.device) -> tuple[Decoder, ShippedTokenizer] | None:
-    """Return the model in float32 and the tokenizer that stand in this folder, None where they are others, or damaged.
-
-    Weights in float16, of which a shipped folder may be made, become float32.
-    """
-    files = (*MODEL_FILES, *TOKENIZER_FILES)
+    """Return the model in float32 and the tokenizer that stand in this folder, None where they are others, or damaged."""
     try:
-        is_known = {file.name for file in folder.iterdir()} - OTHER_FILES == {*files, WEIGHTS}
-        texts = {name: _read(folder / name) for name in files if is_known}
-        kind = next((kind for kind in KINDS if texts == {name: _read(kind / name) for name in files}), None)
+        texts = [_read(folder / name) for name in FILES]
+        kind = next((kind for kind in KINDS if texts == [_read(kind / name) for name in FILES]), None)
         if kind is None:
             return None
+        with torch.random.fork_rng(devices=[]):  # on meta its first numbers would cost the import of torch's compiler
+            model = build(kind)
         tensors = load_file(folder / WEIGHTS)
+        copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}  # the file may change
+        model.load_state_dict(copies, assign=True)
     except Exception:  # what is wrong, transformers says
         return None
-    with torch.random.fork_rng(devices=[]):  # on meta its first numbers would cost the import of torch's compiler
-        model = build(kind)
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    types = {tensor.dtype for tensor in tensors.values()}
-    if shapes != {name: tensor.shape for name, tensor in model.state_dict().items()} or not types <= PRECISIONS:
-        return None
-    copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}  # the file may change
-    model.load_state_dict(copies, assign=True)
     return model.eval().to(device), ShippedTokenizer(kind)
 
 
@@ -99,21 +88,16 @@ def kind_of(model: Decoder) -> Path:
 
 
 def save(model: Decoder, folder: Path) -> None:
-    """Write the model's files as transformers would, byte for byte."""
+    """Write the model's files as transformers would."""
     for name in MODEL_FILES:
         shutil.copyfile(kind_of(model) / name, folder / name)
     save_file(model.state_dict(), folder / WEIGHTS, metadata={"format": "pt"})
 
 
 def save_tokenizer(tokenizer: ShippedTokenizer, folder: Path) -> None:
-    """Write the tokenizer's files as transformers would, byte for byte."""
-    shutil.copyfile(tokenizer.folder / "tokenizer.json", folder / "tokenizer.json")
-    settings = _read(tokenizer.folder / "tokenizer_config.json") | {
-        "is_local": True,
-        "local_files_only": is_offline_mode(),
-    }
-    config = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False)
-    (folder / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
+    """Write the tokenizer's files as transformers would."""
+    for name in TOKENIZER_FILES:
+        shutil.copyfile(tokenizer.folder / name, folder / name)
 
 
 @cache

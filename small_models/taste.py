@@ -5,44 +5,38 @@ Begin with `fit_taste`. `read_preferences` and `merge_preferences` are for files
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import torch
 
-from small_models.checks import check_at_least, check_fields, check_not_empty, check_number, checked, short_repr
-from small_models.files import convert, display_path, read_lines, replace_files
+from small_models.checks import check_at_least, check_not_empty, check_number, checked, short_repr
+from small_models.pairs import Pair, read_pairs_as
 from small_models.tasks.sentences import ANIMALS, GROUPS, HAPPY, LONGEST, SAD, WORDS, is_sentence, split_words
 
 LENGTH, SENTENCE = "length", "sentence"  # features beside the words
 GROUP_OF = {word: group for group, words in GROUPS.items() for word in words}
-MOST = 10_000  # pairs in a file
 GRADIENT, NEWTON_STEPS = 1e-9, 50  # the fit ends at this norm of the gradient, or after so many steps
 SHARPNESS = 2.0  # of a simulated judge, per unit of taste
 SHORT = 7  # words, full stop included, that a simulated judge reads without getting tired
 
 
 @dataclass(frozen=True)
-class Preference:
+class Preference(Pair):
     """Two different responses to a prompt of the task sentences, of which a judge chose one; equal: it found neither better.
 
     Raises ValueError for a word that the task does not have, and for responses of the same words.
     """
 
-    prompt: str
-    chosen: str
-    rejected: str
     equal: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         for name in ("prompt", "chosen", "rejected"):
             if unknown := set(split_words(getattr(self, name))).difference(WORDS):
                 raise ValueError(f"{name} must have words of the task sentences; got {short_repr(min(unknown))}")
@@ -109,32 +103,13 @@ def fit_taste(
     return Taste(dict(zip(names, w.tolist(), strict=True)), dict(zip(names, deviations.tolist(), strict=True)))
 
 
-@checked
 def read_preferences(path: str | os.PathLike[str]) -> list[Preference]:
     """Read judged pairs, JSON lines with prompt, chosen, rejected and, where neither is better, `"equal": true`.
 
-    `pairs.read_pairs` reads the same file without equal ones. Raises ValueError that names file, line and what is wrong there,
-    for a file without a pair, and for more than 10,000.
+    `pairs.read_pairs` reads the same file without equal ones, and `pairs.write_pairs` writes it. Raises ValueError that names
+    file, line and what is wrong there, and for a file without a pair.
     """
-    preferences = list[Preference]()
-    for where, value in read_lines(path):
-        if len(preferences) == MOST:
-            raise ValueError(f"{display_path(path)} holds more than {MOST:,} pairs; split it")
-        preferences.append(convert(value, Preference, where))
-    if not preferences:
-        raise ValueError(
-            f"{display_path(path)} holds no pairs; it needs one a line, as JSON with prompt, chosen and rejected"
-        )
-    return preferences
-
-
-@checked
-def write_preferences(preferences: Sequence[Preference], path: str | os.PathLike[str]) -> None:
-    """Write judged pairs as JSON lines, the file at once or not at all; `equal` stands only where it is true."""
-    rows = [{name: value for name, value in asdict(judged).items() if value is not False} for judged in preferences]
-    with replace_files(Path(path).parent) as temporary:
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (temporary / Path(path).name).write_text(text, encoding="utf-8")
+    return read_pairs_as(Preference, path, with_equal=True)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -190,32 +188,24 @@ RECIPES = (
 )
 
 
-def _main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Build a warm-started policy by its recipe.")
+def _main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Build a warm-started policy by its recipe, in the place of the shipped one."
+    )
     parser.add_argument("name", choices=[recipe.name for recipe in RECIPES])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder to write (default: the shipped checkpoint)")
-    options = parser.parse_args(arguments)
-    recipe = next(recipe for recipe in RECIPES if recipe.name == options.name)
-    out = options.out or CHECKPOINTS / recipe.name
-    for policy, record in recipe.make(options.seed):
+    name = parser.parse_args().name
+    recipe, out = next(recipe for recipe in RECIPES if recipe.name == name), CHECKPOINTS / name
+    for policy, record in recipe.make():
         accuracy = {} if record.accuracy is None else {"held-out accuracy": record.accuracy}
         numbers = {**accuracy, **recipe.measure(policy)}
         words = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
         print(f"update {record.step:4d}  loss {record.loss:.3f}  {words}", flush=True)
     policy.save(out)
-    facts = {
-        "command": "python -m small_models.warm_start "
-        + shlex.join(arguments if arguments is not None else sys.argv[1:]),
-        "updates": record.step,
-        **(
-            {
-                "held_out_accuracy_sampled": evaluate(policy, recipe.task).accuracy,
-                "held_out_accuracy_greedy": evaluate(policy, recipe.task, temperature=0).accuracy,
-            }
-            if recipe.task.has_accuracy
-            else {}
-        ),
+    facts: dict[str, Any] = {"command": f"python -m small_models.warm_start {name}", "updates": record.step}
+    if recipe.task.has_accuracy:
+        facts["held_out_accuracy_sampled"] = evaluate(policy, recipe.task).accuracy
+        facts["held_out_accuracy_greedy"] = evaluate(policy, recipe.task, temperature=0).accuracy
+    facts |= {
         **recipe.measure(policy),
         "parameters": policy.num_parameters,
         "torch": torch.__version__,

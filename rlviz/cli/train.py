@@ -221,11 +221,6 @@ def train(
         f"seed {run.settings.seed}, in {plain(folder)}",
         soft_wrap=True,
     )
-    if run.path == "transformers":
-        from small_models.any_model import abilities
-
-        if obstacle := abilities(run.policy.model).obstacle:
-            say(f"Each response reads its prompt anew: {obstacle}.")
     stopped = _train(run)
     if stopped:
         rule = getattr(run.task, "rule", "")  # of a task from a file; code is never run because a folder names it

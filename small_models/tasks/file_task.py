@@ -46,6 +46,13 @@ class _Line:
     user_text: str = ""  # beside a prompt that a chat template wrote
 
 
+@dataclass(frozen=True)
+class _Row:
+    answer: str
+    where: str  # file and line, in words
+    user_text: str
+
+
 def numbers_in(text: str) -> list[Decimal]:
     """Return the numbers in a text, 1,234.5 as one; a hyphen after a word or a number is no sign."""
     return [Decimal(number.replace(",", "")) for number in NUMBER.findall(text)]
@@ -94,16 +101,14 @@ class FileTask(Task):
             raise ValueError(f"rule must be {', '.join(RULES)}, or FILE.py:function; got {short_repr(rule)}")
         self.file, self.rule = Path(file), rule
         self.name = self.file.name if name is None else name
-        self._answers: dict[str, str] = {}
-        self._lines: dict[str, str] = {}
-        self._user_texts: dict[str, str] = {}
+        self._rows: dict[str, _Row] = {}
         try:
             for where, value in read_lines(self.file):
                 self._add(convert(value, _Line, where), where, write or _text_alone)
         except FileNotFoundError:
             raise ValueError(f"task: there is no file {display_path(self.file)}") from None
-        if len(self._answers) < 2:
-            count = "one prompt" if self._answers else "no prompt"
+        if len(self._rows) < 2:
+            count = "one prompt" if self._rows else "no prompt"
             raise ValueError(
                 f"task: {display_path(self.file)} holds {count}; two are needed, one to learn from and one to test on"
             )
@@ -116,13 +121,9 @@ class FileTask(Task):
             check_text(prompt, answer)
         except ValueError as error:  # a UnicodeError among them
             raise ValueError(f"{where}: {reason(error) if isinstance(error, UnicodeError) else error}") from None
-        if self._answers.setdefault(prompt, answer) != answer:
-            line_before = self._lines[prompt].rpartition(", ")[2]
-            raise ValueError(f"{where}: the prompt is that of {line_before}, with another answer")
-        self._lines.setdefault(prompt, where)
-        user_text = line.user_text or _user_text(line.prompt)
-        if user_text != prompt:
-            self._user_texts.setdefault(prompt, user_text)
+        row = self._rows.setdefault(prompt, _Row(answer, where, line.user_text or _user_text(line.prompt)))
+        if row.answer != answer:
+            raise ValueError(f"{where}: the prompt is that of {row.where.rpartition(', ')[2]}, with another answer")
         if not is_code(self.rule) and not RULES[self.rule](answer, answer).correct:
             needed = "a number" if self.rule == "last-number" else "a text"
             raise ValueError(
@@ -130,26 +131,26 @@ class FileTask(Task):
             )
 
     def all_prompts(self) -> Sequence[str]:
-        return list(self._answers)
+        return list(self._rows)
 
     def user_text(self, prompt: str) -> str:
-        return self._user_texts.get(prompt, prompt)
+        return self._rows[prompt].user_text if prompt in self._rows else prompt
 
     def gold(self, prompt: str) -> str:
-        return self._answers[prompt]
+        return self._rows[prompt].answer
 
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
-        return self._answers[prompt]
+        return self._rows[prompt].answer
 
     def where(self, prompt: str) -> str:
         """Return file and line of a prompt, in words."""
-        return self._lines[prompt]
+        return self._rows[prompt].where
 
     @cached_property
     def has_answers(self) -> bool:
         """Whether the rule says right or wrong: of code, what it returns for the first answer."""
-        prompt = next(iter(self._answers))
-        return not is_code(self.rule) or isinstance(self._verdict(prompt, self._answers[prompt]), bool | Grade)
+        prompt, row = next(iter(self._rows.items()))
+        return not is_code(self.rule) or isinstance(self._verdict(prompt, row.answer), bool | Grade)
 
     @property
     def reward_is_grade(self) -> bool:
@@ -171,7 +172,7 @@ class FileTask(Task):
 
     def _verdict(self, prompt: str, response: str) -> Any:
         """Return what the rule returns. Raises RewardError for what it raises."""
-        answer = self._answers[prompt]
+        answer = self._rows[prompt].answer
         if not is_code(self.rule):
             return RULES[self.rule](response, answer)
         function = self._function  # whose refusals are no errors of the rule
@@ -211,8 +212,8 @@ class FileTask(Task):
 
     def check_rule(self) -> None:
         """Score an answer of the file, so that what a rule refuses is refused at once."""
-        prompt = next(iter(self._answers))
-        self.score(prompt, self._answers[prompt])
+        prompt, row = next(iter(self._rows.items()))
+        self.score(prompt, row.answer)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the rule's function: another process imports it itself."""
@@ -228,9 +229,9 @@ class FileTask(Task):
     @property
     def _text(self) -> str:
         rows = []
-        for prompt, answer in self._answers.items():
-            text = self._user_texts.get(prompt)
-            rows.append({"prompt": prompt, "answer": answer} | ({} if text is None else {"user_text": text}))
+        for prompt, row in self._rows.items():
+            beside = {} if row.user_text == prompt else {"user_text": row.user_text}
+            rows.append({"prompt": prompt, "answer": row.answer} | beside)
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
     @property

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlviz.runs.judge import DEFAULTS, FIRST, PAIR_DEFAULTS, TEST
+from small_models.pairs import write_pairs
 from small_models.tasks import Sentences
 from small_models.tasks.sentences import WORDS
-from small_models.taste import Preference, fit_taste, read_preferences, true_taste, write_preferences
+from small_models.taste import Preference, fit_taste, read_preferences, true_taste
 from tests.browser.playing import until
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def test_where_no_belief_is_certain_the_page_says_so(page: Page, tmp_path: Path,
             pairs.append(Preference("the little bear", better, worse))
     taste = fit_taste(pairs, with_groups=True)
     assert is_certain == any(abs(weight) > 2 * taste.deviations[name] for name, weight in taste.weights.items())
-    write_preferences(pairs, tmp_path / "pairs.jsonl")
+    write_pairs(pairs, tmp_path / "pairs.jsonl")
     page.locator("input[type=file]").set_input_files(tmp_path / "pairs.jsonl")
     until(page, f"rlviz.run.preferences.length === {count}")
     assert ("None is certain yet" in page.locator(".judge-weights").inner_text()) is not is_certain

@@ -40,13 +40,6 @@ def model(tmp_path):
     return save
 
 
-def test_a_run_says_where_each_response_reads_its_prompt_anew(rlviz, model, tmp_path):
-    windowed = rlviz("train", *model("mistral"), "--out", tmp_path / "windowed")
-    assert windowed.exit_code == 0 and "Each response reads its prompt anew: some of its layers" in windowed.output
-    packed = rlviz("train", *model("qwen3"), "--out", tmp_path / "packed")
-    assert packed.exit_code == 0 and "anew" not in packed.output
-
-
 def logits_of(policy):
     with torch.no_grad():
         return response_logits(policy, *encode_prompts(policy, ["3 eggs?"]), torch.tensor([[[5, 6, 7]]]))

@@ -207,7 +207,6 @@ def without(part):
     return lambda weights: {name: tensor for name, tensor in weights.items() if part not in name}
 
 
-HEAD = "lm_head.weight"
 MODEL, MOMENTS = (f"{name}.safetensors" for name in ("checkpoint/model", "checkpoint/training"))
 CHECKPOINTS = {  # what happened to the checkpoint → the damage, words of the sentence
     "gone": (lambda run: shutil.rmtree(run / "checkpoint"), "lacks checkpoint/"),
@@ -216,7 +215,6 @@ CHECKPOINTS = {  # what happened to the checkpoint → the damage, words of the 
     "empty moments": (lambda run: (run / MOMENTS).write_bytes(b""), "is damaged"),
     "no head": (tensors(MODEL, without("lm_head")), "lacks the weights lm_head.weight"),
     "one weight more": (tensors(MODEL, lambda w: w | {"v.weight": torch.ones(1)}), "no place for its weights v.weight"),
-    "whole numbers": (tensors(MODEL, lambda w: w | {HEAD: w[HEAD].char()}), "whole numbers stand for its weights"),
     "no start": (lambda run: shutil.rmtree(run / "reference"), "lacks reference/"),
     "no reference": (lambda run: shutil.rmtree(run / "given_reference"), "lacks given_reference/"),
 }  # fmt: skip

@@ -31,7 +31,7 @@ def by_hand(policy, task, temperature, max_new_tokens):
 
 @pytest.mark.parametrize(
     ("task", "temperature", "longest"),
-    [(Chain(), 1.0, None), (Chain(), 0.6, None), (Chain(), 0, None), (Lookup(), 1.0, None), (Lookup(), 1.0, 6)],
+    [(Chain(), 0.6, None), (Chain(), 0, None), (Lookup(), 1.0, 6)],
 )
 def test_it_says_what_the_responses_say(task, temperature, longest):
     policy = load_policy(task.name, device="cpu")

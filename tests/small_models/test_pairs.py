@@ -3,7 +3,6 @@
 from math import sqrt
 
 import pytest
-import torch
 
 from small_models.pairs import Pair, encode_pairs, encode_responses, make_pairs, read_pairs, write_pairs
 from small_models.policies import build_policy, load_policy
@@ -17,22 +16,15 @@ def chain():
     return load_policy("chain", device="cpu")
 
 
-def test_responses_end_with_their_end_of_sequence_and_are_padded_on_the_right():
-    # ids: 0 pads, 1 ends, then the characters in order: 0 → 2, 1 → 3, 2 → 4, a → 12, b → 13, c → 14
-    tokens, mask = encode_responses(build_policy(**TINY), ["12", "", "abc"])
-    assert tokens.tolist() == [[[3, 4, 1, 0]], [[1, 0, 0, 0]], [[12, 13, 14, 1]]]
-    assert mask.tolist() == [[[True, True, True, False]], [[True, False, False, False]], [[True, True, True, True]]]
-    assert encode_responses(build_policy(**TINY), [""])[0].tolist() == [[[1]]]
-
-
 def test_a_pair_is_a_group_of_two_with_the_chosen_one_first():
-    encoded = encode_pairs(build_policy(**TINY), [Pair("1=", "2", ""), Pair("12=", "", "0")])
-    assert encoded.prompt_ids.tolist() == [[0, 3, 37 + 1], [3, 4, 38]]  # "=" follows ten digits and 26 letters: 2 + 36
+    """Each ends with its end of sequence and is padded on the right: 0 pads, 1 ends, then 0 → 2, …, a → 12, …, = → 38."""
+    policy = build_policy(**TINY)
+    encoded = encode_pairs(policy, [Pair("1=", "2", ""), Pair("12=", "", "0a")])
+    assert encoded.prompt_ids.tolist() == [[0, 3, 38], [3, 4, 38]]
     assert encoded.prompt_mask.tolist() == [[False, True, True], [True, True, True]]
-    assert encoded.tokens.tolist() == [[[4, 1], [1, 0]], [[1, 0], [2, 1]]]
-    assert encoded.mask.tolist() == [[[True, True], [True, False]], [[True, False], [True, True]]]
-    second = encoded.take(torch.tensor([1]))
-    assert second.tokens.tolist() == [[[1, 0], [2, 1]]] and second.prompt_ids.tolist() == [[3, 4, 38]]
+    assert encoded.tokens.tolist() == [[[4, 1, 0], [1, 0, 0]], [[1, 0, 0], [2, 12, 1]]]
+    assert encoded.mask.int().tolist() == [[[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [1, 1, 1]]]
+    assert encode_responses(policy, [""])[0].tolist() == [[[1]]]
 
 
 def test_pairs_read_back_as_they_were_written(tmp_path):
@@ -47,19 +39,18 @@ def test_pairs_read_back_as_they_were_written(tmp_path):
 
 def test_chosen_is_right_and_rejected_wrong(chain):
     task = Chain()
-    pairs = make_pairs(chain, task, 300)
-    assert len(pairs) == 300
+    pairs = make_pairs(chain, task, 150)
+    assert len(pairs) == len(set(pairs)) == 150
     assert all(task.grade(pair.prompt, pair.chosen).correct for pair in pairs)
     assert not any(task.grade(pair.prompt, pair.rejected).correct for pair in pairs)
     assert {pair.prompt for pair in pairs} <= set(task.train_prompts)
     prompts = [pair.prompt for pair in pairs]
-    assert max(map(prompts.count, prompts)) <= 3 and len(set(prompts)) >= 100
-    assert len(set(pairs)) == 300
+    assert max(map(prompts.count, prompts)) <= 3 and len(set(prompts)) >= 50
 
 
 def test_better_is_of_higher_quality_and_held_out_prompts_are_held_out(chain):
     task = Chain()
-    pairs = make_pairs(chain, task, 300, kind="better_worse", held_out=True)
+    pairs = make_pairs(chain, task, 150, kind="better_worse", held_out=True)
     assert all(task.quality(p.prompt, p.chosen) > task.quality(p.prompt, p.rejected) for p in pairs)
     both_right = [task.grade(p.prompt, p.chosen).correct and task.grade(p.prompt, p.rejected).correct for p in pairs]
     assert any(both_right) and not all(both_right)
@@ -85,17 +76,17 @@ def short(text):
 
 
 def test_noise_turns_pairs_round_and_a_taste_labels_in_place_of_the_truth_and_leaves_ties_to_it(chain):
-    pairs = make_pairs(chain, Chain(), 600)
-    assert near(turned(make_pairs(chain, Chain(), 600, label_noise=0.2), pairs), 600, 0.2)
+    pairs = make_pairs(chain, Chain(), 300)
+    assert near(turned(make_pairs(chain, Chain(), 300, label_noise=0.3), pairs), 300, 0.3)
     assert not set(pairs) & set(make_pairs(chain, Chain(), 60, seed=1))
     against = [len(pair.chosen) > len(pair.rejected) for pair in pairs]
     ties = [len(pair.chosen) == len(pair.rejected) for pair in pairs]
-    assert sum(ties) > 0 and sum(against) > 180
-    always = make_pairs(chain, Chain(), 600, spurious=1.0, taste=short)
+    assert sum(ties) > 0 and sum(against) > 90
+    always = make_pairs(chain, Chain(), 300, spurious=1.0, taste=short)
     assert [a != b for a, b in zip(pairs, always, strict=True)] == against
-    sometimes = make_pairs(chain, Chain(), 600, spurious=0.4, taste=short)
-    assert near(turned(sometimes, pairs), sum(against), 0.4)
-    assert near(turned(make_pairs(chain, Chain(), 600, spurious=1.0, taste=short, label_noise=0.2), always), 600, 0.2)
+    sometimes = make_pairs(chain, Chain(), 300, spurious=0.6, taste=short)
+    assert near(turned(sometimes, pairs), sum(against), 0.6)
+    assert near(turned(make_pairs(chain, Chain(), 300, spurious=1.0, taste=short, label_noise=0.3), always), 300, 0.3)
 
 
 class EvenIsRight(Trip):

@@ -1,6 +1,5 @@
 """Models as they come from a hub: how a text begins, all that ends one, and six architectures by their own forward."""
 
-import pytest
 import torch
 from tokenizers import processors
 from transformers import GemmaTokenizer, LlamaTokenizer
@@ -22,44 +21,28 @@ def a_real_tokenizer(kind, adds_bos):
     return kind(vocab={word: index for index, word in enumerate(words)}, merges=[], add_bos_token=adds_bos)
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "expected"),
-    [
-        (byte_tokenizer(), [BOS]),
-        (a_real_tokenizer(LlamaTokenizer, True), [4]),
-        (a_real_tokenizer(GemmaTokenizer, True), [2]),
-        (byte_tokenizer(adds_bos=False), []),
-        (a_real_tokenizer(LlamaTokenizer, False), []),
-        (build_tokenizer(), []),
-    ],
-    ids=["template", "llama", "gemma", "no template", "llama without", "ours"],
-)
-def test_a_text_begins_as_its_tokenizer_begins_it(tokenizer, expected):
-    assert prefix_ids(tokenizer) == expected
-
-
-def test_what_a_tokenizer_puts_after_a_text_does_not_end_the_prompt():
-    policy = real_policy()
-    ends_too = processors.TemplateProcessing(single="<bos> $A <end>", special_tokens=[("<bos>", BOS), ("<end>", END)])
-    policy.tokenizer.backend_tokenizer.post_processor = ends_too
-    ids, _ = encode_prompts(policy, ["ab"])
-    plain = policy.tokenizer("ab", add_special_tokens=False)["input_ids"]
-    assert ids.tolist() == [[BOS, *plain]]
+def test_a_text_begins_as_its_tokenizer_begins_it():
+    for kind, begin in ((LlamaTokenizer, [4]), (GemmaTokenizer, [2])):
+        assert prefix_ids(a_real_tokenizer(kind, True)) == begin and prefix_ids(a_real_tokenizer(kind, False)) == []
+    assert prefix_ids(byte_tokenizer()) == [BOS]
+    assert prefix_ids(byte_tokenizer(adds_bos=False)) == prefix_ids(build_tokenizer()) == []
 
 
 def test_prompts_begin_with_bos_once_and_responses_never():
     policy = real_policy()
     ids, mask = encode_prompts(policy, ["ab", "<bos>ab", "a longer one"])
-    texts = [policy.tokenizer("ab")["input_ids"], policy.tokenizer("ab")["input_ids"]]
-    assert [row[is_token].tolist() for row, is_token in zip(ids, mask, strict=True)][:2] == texts
+    plain = policy.tokenizer("ab", add_special_tokens=False)["input_ids"]
+    assert [row[is_token].tolist() for row, is_token in zip(ids, mask, strict=True)][:2] == [[BOS, *plain]] * 2
     assert (ids == BOS).sum(-1).tolist() == [1, 1, 1]
     assert not (encode_responses(policy, ["ab", ("a", "b", "c")])[0] == BOS).any()
+    ends_too = processors.TemplateProcessing(single="<bos> $A <end>", special_tokens=[("<bos>", BOS), ("<end>", END)])
+    policy.tokenizer.backend_tokenizer.post_processor = ends_too
+    assert encode_prompts(policy, ["ab"])[0].tolist() == [[BOS, *plain]]
 
 
 def test_any_end_in_a_list_ends_a_response():
     policy = real_policy(ends=MANY)
-    assert policy.end_ids == set(MANY)
-    assert policy.end_id == END  # what is written
+    assert policy.end_ids == set(MANY) and policy.end_id == END  # what is written
     samples = sample(policy, ["1=", "22="], group_size=40, max_new_tokens=8, generator=seeded())
     ends = torch.isin(samples.tokens, torch.tensor(MANY)) & samples.mask
     assert (ends.sum(-1) == (~samples.truncated).long()).all()  # one, or the response was cut off
@@ -73,21 +56,18 @@ def test_any_end_in_a_list_ends_a_response():
     assert texts == [policy.tokenizer.decode(row[:n]) for row, n in rows]
 
 
-@pytest.mark.parametrize(
-    ("generation", "config", "expected"),
-    [
+def test_ends_are_those_of_the_tokenizer_and_of_both_configs(tmp_path):
+    for generation, config, expected in (
         (None, None, {END}),
         (TURN, None, {END, TURN}),
         (None, [TURN, 9], {END, TURN, 9}),
         ([END, TURN], 7, {END, TURN, 7}),
-    ],
-)
-def test_ends_are_those_of_the_tokenizer_and_of_both_configs(generation, config, expected, tmp_path):
-    policy = real_policy()
-    policy.model.generation_config.eos_token_id, policy.model.config.eos_token_id = generation, config
-    assert policy.end_ids == expected
-    policy.save(tmp_path)
-    assert load_policy(tmp_path, device="cpu").end_ids == expected
+    ):
+        policy = real_policy()
+        policy.model.generation_config.eos_token_id, policy.model.config.eos_token_id = generation, config
+        assert policy.end_ids == expected
+        policy.save(tmp_path)
+        assert load_policy(tmp_path, device="cpu").end_ids == expected
     policy.model.generation_config = policy.model.config.eos_token_id = None
     assert policy.end_ids == {END}
 

@@ -4,13 +4,10 @@ import random
 from itertools import product
 
 import pytest
-import torch
 
-from small_models.policies import build_policy, load_policy
-from small_models.sampling import sample
+from small_models.policies import build_policy
 from small_models.tasks import Sentences, WordReward
 from small_models.tasks.sentences import CLASSES, HAPPY, LONGEST, SAD, SHORT, TOKENS, WORDS, is_sentence
-from small_models.tokenizer import decode, encode
 
 TASK = Sentences()
 FIRST = {letter: words[0] for letter, words in CLASSES.items()}  # a word of each class
@@ -35,19 +32,7 @@ ALL = {classes_of([*one, "."]) for one in predicates()}
 ALL |= {classes_of([*one, "and", *other, "."]) for one in predicates() for other in predicates()}
 
 
-def test_every_sequence_of_up_to_six_word_classes_is_judged_as_the_enumeration_says():
-    count = 0
-    for length in range(7):
-        for letters in product(CLASSES, repeat=length):
-            if length > 4 and (letters[-1] != "." or letters[0] not in "viwtj"):
-                continue  # none of them is one; the shorter ones are all asked
-            expected = letters in ALL
-            count += expected
-            assert is_sentence(" ".join(FIRST[one] for one in letters)) == expected, letters
-    assert count == sum(len(one) <= 6 for one in ALL) > 20
-
-
-def test_longer_sentences_are_those_of_the_enumeration_and_one_more_or_less_word_breaks_them():
+def test_sentences_are_those_of_the_enumeration_and_one_more_or_less_word_breaks_them():
     rng = random.Random(0)
     for letters in rng.sample(sorted(ALL), 120):
         words = [rng.choice(CLASSES[one]) for one in letters]
@@ -87,56 +72,32 @@ REWARDS = {  # reward → text → its parts
 }
 
 
-@pytest.mark.parametrize("reward", REWARDS, ids=["happy", "happy, not sad", "dogs", "dogs, not cats", "short"])
-def test_rewards_by_hand(reward):
-    for text, parts in REWARDS[reward].items():
-        assert reward(text) == pytest.approx(parts), text
-        assert Sentences(reward).reward("the little bear", text) == reward(text)
+def test_rewards_by_hand():
+    for reward, texts in REWARDS.items():
+        for text, parts in texts.items():
+            assert Sentences(reward).reward("the little bear", text) == reward(text) == pytest.approx(parts), text
 
 
-REFUSED = [
-    ({"liked": ["hapy"]}, r"liked must be words of the task sentences; got \['hapy'\]"),
-    ({"punished": None}, "punished must be words of the task sentences; got None"),
-    ({"short": "yes"}, "short must be True or False; got 'yes'"),
-    ({"liked": "happy"}, "liked must be words of the task sentences; got 'happy'"),
-    ({"liked": ["sad"], "punished": SAD}, "punished must not name a liked word; got sad"),
-    ({"enough": 0}, "enough must be a whole number|enough must be"),
-]
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"), REFUSED, ids=["unknown", "none", "no switch", "a string", "both", "none is enough"]
-)
-def test_a_reward_that_makes_no_sense_is_refused(fields, why):
-    with pytest.raises(ValueError, match=why):
-        WordReward(**fields)
-
-
-@pytest.mark.parametrize("tokens", [[], ["a", "a"], [""], [1]], ids=str)
-def test_a_vocabulary_is_of_different_texts(tokens):
-    with pytest.raises(ValueError, match="tokens must be different texts, at least one; got"):
-        build_policy(tokens=tokens, device="cpu")
+def test_what_makes_no_sense_is_refused():
+    for fields, why in (
+        ({"liked": ["hapy"]}, r"liked must be words of the task sentences; got \['hapy'\]"),
+        ({"liked": "happy"}, "liked must be words of the task sentences; got 'happy'"),
+        ({"liked": ["sad"], "punished": SAD}, "punished must not name a liked word; got sad"),
+        ({"enough": 0}, "enough must be"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            WordReward(**fields)
+    for tokens in ([], ["a", "a"], [""], [1]):
+        with pytest.raises(ValueError, match="tokens must be different texts, at least one; got"):
+            build_policy(tokens=tokens, device="cpu")
 
 
 def test_prompts_name_a_subject_and_demonstrations_are_sentences_that_fit():
     rng = random.Random(1)
     assert len(TASK.all_prompts()) == 288 and len(TASK.held_out_prompts) == 58
-    texts = [TASK.demonstrate("", rng) for _ in range(3000)]
+    texts = [TASK.demonstrate("", rng) for _ in range(1500)]
     assert all(is_sentence(text) and len(text.split()) <= LONGEST for text in texts)
     assert {word for text in texts for word in text.split()} == {*WORDS}
     assert TASK.grade("", texts[0]).format and TASK.grade("", texts[0]).correct is None
     best = "was happy and kind and was warm ."
     assert is_sentence(best) and TASK.score("", best).reward == 1 and not TASK.has_accuracy
-
-
-def test_the_shipped_policy_writes_sentences_with_all_words_and_is_small():
-    policy = load_policy("sentences", device="cpu")
-    prompts = TASK.held_out_prompts
-    texts = sample(policy, prompts, group_size=16, max_new_tokens=12, generator=torch.Generator().manual_seed(1)).texts(
-        policy
-    )
-    flat = [text for row in texts for text in row]
-    assert sum(map(is_sentence, flat)) / len(flat) > 0.97
-    assert {word for text in flat for word in text.split()} == {*WORDS}
-    ids = encode(policy.vocabulary, [prompts[0], flat[0]])
-    assert len(ids[0]) == 3 and decode(policy.vocabulary, ids) == [prompts[0], flat[0]]

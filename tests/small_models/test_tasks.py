@@ -61,7 +61,6 @@ def test_prompts_are_split_once_and_demonstrations_are_graded_right_and_fit(task
     train, held_out = task.train_prompts, task.held_out_prompts
     assert sorted([*train, *held_out]) == sorted(task.all_prompts()) and not set(train) & set(held_out)
     assert len(held_out) == round(task.held_out_share * len(task.all_prompts()))
-    assert type(task)().held_out_prompts == held_out
     rng = random.Random(0)
     for prompt in held_out[:30]:
         response = task.demonstrate(prompt, rng)
@@ -162,36 +161,35 @@ def test_pairs_are_encoded_without_what_the_tool_wrote():
         encode_pairs(build_policy(**TINY, max_length=19), pairs, OneTable())
 
 
-@pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [3, 1], [4], [2, 0]])
-def test_selected_pairs_are_as_if_they_were_encoded_alone(index):
+def test_selected_pairs_are_as_if_they_were_encoded_alone():
     """Prompts and responses of several lengths; what the tool wrote, where the mask is false, is no padding."""
     policy = build_policy(**TINY, max_length=20)
     pairs = [Pair(prompt, "?3;7,?7;8,#8", "#1") for prompt in ("kq:2:3=", "kq:3=")]
     pairs += [Pair("kq:3=", "?3;7,#7", ""), Pair("1=", "#2", ""), Pair("1=", "", "#22")]
-    selected = encode_pairs(policy, pairs, OneTable()).take(torch.tensor(index))
-    alone = encode_pairs(policy, [pairs[place] for place in index], OneTable())
-    for name, value in vars(alone).items():
-        assert torch.equal(getattr(selected, name), value), name
+    encoded = encode_pairs(policy, pairs, OneTable())
+    for index in ([0, 1, 2, 3, 4], [3, 1], [4], [2, 0]):
+        alone = encode_pairs(policy, [pairs[place] for place in index], OneTable())
+        selected = vars(encoded.take(torch.tensor(index)))
+        assert all(torch.equal(selected[name], value) for name, value in vars(alone).items())
 
 
 def test_demonstrations_look_none_to_all_of_the_times():
     rng, task = random.Random(0), OneTable()
     texts = [task.demonstrate("kq:2:3=", rng) for _ in range(4000)]
     counts = [texts.count(text) for text in ("#8", "?3;7,#8", "?3;7,?7;8,#8")]
-    assert sum(counts) == 4000
     # .6, .4 · .6 and .4 · .4; a count's standard error is at most √(4000/4) = 32
-    assert counts == pytest.approx([2400, 960, 640], abs=130)
+    assert sum(counts) == 4000 and counts == pytest.approx([2400, 960, 640], abs=130)
 
 
-def test_one_table_more_look_ups_and_no_tool():
-    task = Lookup((3,), "3816502947")
-    assert task.path("kq:3:0=") == task.path("bb:3:0=") == ["0", "3", "6", "2"]
-    assert task.observe("kq:3:0=", "?0;3,?3;") == "6,"
-    assert task.described == {"task": "lookup", "hops": [3], "table": "3816502947", "tool": True}
+def test_one_table_and_no_tool():
+    task = Lookup("3816502947")
+    assert task.path("kq:2:0=") == task.path("bb:2:0=") == ["0", "3", "6"]
+    assert task.observe("kq:2:0=", "?0;3,?3;") == "6,"
+    assert task.described == {"task": "lookup", "table": "3816502947", "tool": True}
     assert Lookup().described == {"task": "lookup"} and Lookup(tool=False).turns("kq:1:3=", "?3;1,#1") == ["?3;1,#1"]
-    for name, value in (("hops", ()), ("hops", (0,)), ("hops", (10,)), ("table", "123"), ("table", "12345678a9")):
-        with pytest.raises(ValueError, match=f"{name} must be .*; got"):
-            Lookup(**{name: value})
+    for table in ("123", "12345678a9"):
+        with pytest.raises(ValueError, match="table must be ten digits"):
+            Lookup(table)
 
 
 # --- warm-ups ---
@@ -216,7 +214,7 @@ def test_the_warm_up_imitates_what_the_policy_would_write_and_nothing_else():
 
 
 def test_warm_up_reaches_its_target_and_says_when_it_does_not():
-    records = list(warm_start(build_policy(seed=1, device="cpu"), Sort(), target_accuracy=0.2, max_steps=200, seed=1))
-    assert records[-1].accuracy >= 0.2 > records[0].accuracy and records[-1].loss < records[0].loss
+    records = list(warm_start(build_policy(seed=1, device="cpu"), Chain(), target_accuracy=0.06, max_steps=200, seed=1))
+    assert records[-1].accuracy >= 0.06 > records[0].accuracy and records[-1].loss < records[0].loss
     with pytest.raises(RuntimeError, match="2 updates reached accuracy"):
         list(warm_start(build_policy(), Chain(), target_accuracy=0.9, max_steps=2, evaluate_every=2))

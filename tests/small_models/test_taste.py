@@ -1,4 +1,4 @@
-"""A judge's taste: the fit against a closed form and torch's own loss, files of judged pairs, simulated judges."""
+"""A judge's taste: the fit against torch's own loss, files of judged pairs, simulated judges."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
-from small_models.pairs import Pair, read_pairs
+from small_models.pairs import Pair, read_pairs, write_pairs
 from small_models.tasks.sentences import WORDS, Sentences
 from small_models.taste import (
     GROUPS,
@@ -19,7 +19,6 @@ from small_models.taste import (
     merge_preferences,
     read_preferences,
     true_taste,
-    write_preferences,
 )
 
 PROMPT = "the little bear"
@@ -41,34 +40,21 @@ def test_features_are_counts_of_words_and_groups_length_and_sentencehood():
     assert features("") == {"length": 0, "sentence": 0}
 
 
-@pytest.mark.parametrize("prior", [0.5, 1.0, 3.0])
-@pytest.mark.parametrize("count", [1, 7])
-def test_two_sentences_that_differ_in_one_word_have_a_closed_form(prior, count):
-    """w(kind) = −w(grumpy) = w by symmetry, and the gradient is 0: count · (1 − σ(2w)) = w / prior²; solved by bisection."""
-    low, high = 0.0, count * prior**2
-    for _ in range(200):
-        w = (low + high) / 2
-        low, high = (w, high) if count * (1 / (1 + math.exp(2 * w))) > w / prior**2 else (low, w)
-    taste = fit_taste([BETTER] * count, prior=prior)
-    assert taste.weights == pytest.approx(dict.fromkeys(taste.weights, 0.0) | {"kind": w, "grumpy": -w}, abs=1e-9)
-    # the precision along (1, −1)/√2 is 1/prior² + 2 · count · p(1 − p), across it 1/prior²; a weight's variance their mean
-    p = 1 / (1 + math.exp(-2 * w))
-    variance = (prior**2 + 1 / (1 / prior**2 + 2 * count * p * (1 - p))) / 2
-    assert taste.deviations["kind"] == pytest.approx(math.sqrt(variance), abs=1e-9)
-    assert taste.deviations["was"] == pytest.approx(prior, abs=1e-9)
-
-
 # a thousand against ten: whole steps of Newton's method go to and fro between two places for ever
 LOPSIDED = (
     *[Preference(PROMPT, " kind", "")] * 1000,
     *[Preference(PROMPT, 2 * " again", 11 * " kind")] * 10,
     Preference(PROMPT, 8 * " again", ""),
 )
-CASES = [(preferences_at_random(25), 0.7), (preferences_at_random(3), 100.0), (preferences_at_random(2000), 1.0)]
+CASES = [
+    (preferences_at_random(25), 0.7, {}),
+    (preferences_at_random(3), 100.0, {"with_groups": True}),
+    (preferences_at_random(300), 1.0, {"with_sentence": True}),
+    (LOPSIDED, 1.0, {}),
+]
 
 
-@pytest.mark.parametrize("more", [{}, {"with_sentence": True}, {"with_groups": True}])
-@pytest.mark.parametrize(("preferences", "prior"), [*CASES, (LOPSIDED, 1.0)], ids=range(4))
+@pytest.mark.parametrize(("preferences", "prior", "more"), CASES, ids=range(4))
 def test_at_the_fit_torch_s_cross_entropy_has_no_slope_and_the_curvature_of_the_deviations(preferences, prior, more):
     """The loss is convex, so that no slope is its least; its Hessian is autograd's."""
     taste = fit_taste(preferences, prior=prior, **more)
@@ -89,19 +75,19 @@ def test_at_the_fit_torch_s_cross_entropy_has_no_slope_and_the_curvature_of_the_
 
 
 def test_what_cannot_be_fitted_or_judged_is_refused():
-    with pytest.raises(ValueError, match="preferences must hold at least one"):
-        fit_taste([])
     with pytest.raises(ValueError, match=r"prior must be .*0\.01 to 100.*got 0"):
         fit_taste([BETTER], prior=0.0)
     with pytest.raises(ValueError, match=r"mistakes must be .*0 to below 0\.5.*got 0\.5"):
         SimulatedJudge(mistakes=0.5)
+    with pytest.raises(ValueError, match="prompt must not be empty"):
+        Preference("", CALM, LOUD)
     with pytest.raises(ValueError, match="two different texts"):
         SimulatedJudge().judge({PROMPT: [CALM, CALM], "the sad king": [SHORT, " thethe ."]}, 1, seed=0)
 
 
 def test_files_are_pairs_that_dpo_reads_too(tmp_path):
     path = tmp_path / "judged.jsonl"
-    write_preferences([BETTER, SAME], path)
+    write_pairs([BETTER, SAME], path)
     equal = {"prompt": PROMPT, "chosen": LOUD, "rejected": SHORT, "equal": True}
     assert [json.loads(line) for line in path.read_text().splitlines()] == [GOOD, equal]
     assert read_preferences(path) == [BETTER, SAME]
@@ -110,12 +96,9 @@ def test_files_are_pairs_that_dpo_reads_too(tmp_path):
 
 BROKEN = (
     ([GOOD, GOOD | {"chosen": " was elated ."}], "line 2: chosen must have words of the task sentences; got 'elated'"),
-    ([GOOD | {"rejected": " was kind."}], "line 1: rejected must have words of the task sentences; got 'kind.'"),
     ([GOOD, GOOD | {"rejected": "was  kind ."}], "line 2: chosen and rejected must differ; both are ' was kind .'"),
-    ([GOOD | {"chosen": 3}], "line 1: .*chosen"),
     ([GOOD | {"equal": "yes"}], "line 1: .*equal"),
     ([{"prompt": PROMPT, "chosen": CALM}], "line 1 lacks rejected"),
-    ([GOOD] * 10_001, "more than 10,000 pairs"),
     ([], "holds no pairs"),
 )
 

@@ -71,7 +71,7 @@ def policy_of(name):
     model = peft.get_peft_model(policy.model, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
     for parameter in (p for name, p in model.named_parameters() if "lora_B" in name):
         torch.nn.init.normal_(parameter, std=0.05)
-    return Policy(model, policy.tokenizer, "lora")
+    return Policy(model, policy.tokenizer, "lora", policy.base)
 
 
 def begin(name, *, out=None, **changed):

@@ -9,7 +9,7 @@ import torch
 from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.training import default_settings, train
 from rlviz.training.rollout import Rollout
-from small_models.any_model import abilities
+from small_models.any_model import AnyModel
 from small_models.precision import in_bfloat16
 from tests.training.peak import peak_bytes
 
@@ -49,7 +49,7 @@ class TestPrecision:
     def test_bfloat16_trains_float32_weights_by_transformers_forward(self, tmp_path):
         settings = default_settings(NO_KL, **SMALL, precision="bfloat16", steps=3, updates_per_rollout=2)
         run = train("chain", NO_KL, settings, out=tmp_path / "run")
-        abilities(run.policy.model)  # a first look, which is not part of the training
+        _ = AnyModel(run.policy.model).head  # a first look, which is not part of the training
         kinds = []
         run.policy.model.lm_head.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
         before = [weight.detach().clone() for weight in run.policy.model.parameters()]
