@@ -51,14 +51,14 @@ GONE = {  # names that many configurations still have
     "vllm_device": "gone from TRL: see vllm_mode",
 }
 LISTS = ("reward_weights", "loss_weights", "loss_type")  # of TRL; of GRPOConfig loss_type is one text
-# what verl's fully asynchronous trainer adds to the options, and sets anew
-ASYNC = {
-    "async_training.require_batches": 1,
-    "async_training.trigger_parameter_sync_step": 4,
-    "async_training.staleness_threshold": 0.1,
-    "algorithm.rollout_correction.bypass_mode": True,
+# what verl's fully asynchronous trainer sets anew
+ASYNC = {"algorithm.rollout_correction.bypass_mode": True}
+# numbers whose default is none
+NUMBERS = {
+    *("epsilon_high", "delta", "top_k", "off_policy_mask_threshold"),
+    *("actor_rollout_ref.actor.clip_ratio_low", "actor_rollout_ref.actor.clip_ratio_high"),
+    "actor_rollout_ref.actor.loss_scale_factor",
 }
-NUMBERS = {"epsilon_high", "delta", "top_k", "off_policy_mask_threshold"}  # or None, TRL's default
 PUNISHMENT = "get_soft_overlong_punishment"
 OVERRIDE = re.compile(r"(?P<plus>[+~]*)(?P<name>[A-Za-z_]\w*(?:\.\w+)+)=(?P<value>.*)", re.S)
 FLAG = re.compile(r"--(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.S)
@@ -93,7 +93,7 @@ class Config:
     @cached_property
     def options(self) -> dict[str, Any]:
         """Option → value, with the library's default for what is not set; TRL's epsilon_high is epsilon where it is not set."""
-        options = {**defaults(self.kind), **(ASYNC if self.asynchronous else {}), **self.values}
+        options = {**defaults(self.kind), **(ASYNC if self.asynchronous else {}), "use_peft": self.lora, **self.values}
         if self.kind == "GRPOConfig" and options["epsilon_high"] is None:
             options["epsilon_high"] = options["epsilon"]
         return options
@@ -134,7 +134,7 @@ def read_config(source: str | Path, kind: str | None = None) -> Config:
     Raises ValueError for what is no such configuration, FileNotFoundError where there is no file.
     """
     text, suffix = (source, "") if isinstance(source, str) else (_text(source), source.suffix.lower())
-    most = LARGEST_NOTEBOOK if suffix in (".ipynb", ".json") else LARGEST
+    most = LARGEST_NOTEBOOK if suffix == ".ipynb" else LARGEST
     if len(text) > most:
         raise ValueError(f"a configuration must have at most {most // 2**10:,} kB; this has {len(text) // 2**10:,}")
     try:
@@ -223,20 +223,12 @@ def _read_python(text: str) -> Contents:
 
 
 def _read_notebook(text: str) -> Contents:
-    cells = _json_object(text).get("cells")
-    code = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
-    sources = [cell.get("source") for cell in code if cell.get("cell_type") == "code"]
-    return _read_python("\n".join("".join(map(str, lines)) for lines in sources if isinstance(lines, str | list)))
-
-
-def _json_object(text: str) -> Any:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("the JSON in it cannot be parsed") from None
-    if not isinstance(value, dict):
-        raise ValueError("the JSON must be an object of options")
-    return value
+        sources = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        code = "\n".join("".join(lines) for lines in sources)
+    except (TypeError, KeyError, json.JSONDecodeError):
+        raise ValueError("the notebook in it cannot be parsed") from None
+    return _read_python(code)
 
 
 def _read_yaml(text: str) -> Contents:
@@ -273,16 +265,11 @@ def _tree_contents(tree: Mapping[Any, Any]) -> Contents:
 
 
 def _read_toml(text: str) -> Contents:
-    """Read the names of a TOML file, which neither TRL nor verl takes."""
-    section, contents = "", Contents(dotted=True)
-    for line in text.splitlines():
-        match = re.match(r"\s*(\[*)([\w.-]+)\]*\s*(=?)", line)
-        if match and match[1]:
-            section = f"{match[2]}."
-        elif match and match[3]:
-            contents.unread[section + match[2]] = "…"
-    contents.owner = options_owner(contents.unread)
-    return contents
+    """Read the sections of a TOML file, which neither TRL nor verl takes."""
+    sections = re.findall(r"(?m)^\s*\[+([\w.-]+)", text)
+    return Contents(
+        dotted=True, owner=options_owner(f"{name}." for name in sections), unread=dict.fromkeys(sections, "…")
+    )
 
 
 def _flat(tree: Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -314,7 +301,7 @@ def _number(value: Any) -> Any:
 def _read_shell(text: str) -> Contents:
     """Read the command of a script that trains: the first with a known entry point, else the one with most known options."""
     try:
-        commands, _ = read_commands(text)
+        commands = read_commands(text)
     except ValueError as error:
         raise ValueError(f"the shell script in it cannot be parsed: {error}") from None
     known = {name for kind in KINDS for name in defaults(kind)}
@@ -414,7 +401,7 @@ def _read_prose(text: str) -> Contents:
 _READERS = {
     **{".toml": _read_toml, ".md": _read_prose, ".rst": _read_prose, ".py": _read_python, ".ipynb": _read_notebook},
     **{
-        ".json": lambda text: _tree_contents(_json_object(text)),
+        ".json": lambda text: _read_yaml(text.replace("\t", " ")),
         ".yaml": _read_yaml,
         ".yml": _read_yaml,
         ".sh": _read_shell,
@@ -468,7 +455,7 @@ def _config(contents: Contents, kind: str) -> Config:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {short_repr(kind)}")
     evidence = contents.owner.evidence if contents.owner else ""
     is_async = "fully_async" in evidence or any(name.startswith("async_training.") for name in contents.values)
-    names = {**defaults(kind), **(ASYNC if is_async else {})}
+    names = defaults(kind)
     beside = set() if kind == VERL else set(_table()["beside"])
     values: dict[str, Any] = {}
     unread: dict[str, str] = {}
