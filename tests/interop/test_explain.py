@@ -65,7 +65,6 @@ def test_reading_undoes_writing(algorithm, to):
 def test_a_script_that_was_exported_is_read():
     explanation = explain_config(script(to_trl(GRPO), GRPO))
     assert (explanation.name, explanation.differing, explanation.config.unknown) == ("GRPO", (), {})
-    assert "gradient by 0.0002" in str(explanation.measured)
     carried = explain_config(script(to_trl(find_algorithm("dcpo")), find_algorithm("dcpo")))
     assert any("carried" in note for note in carried.config.notes)
 
@@ -134,26 +133,17 @@ def test_a_batch_starts_where_trl_starts():
         ("--gradient_accumulation_steps 4 --steps_per_generation 8 --num_iterations 2", "serves 4 updates (2 passes)"),
         ("--gradient_accumulation_steps 4 --steps_per_generation 1", "serves 1 update, which takes 4 of them"),
         (f"{A}ppo_epochs=2 {R}n=8", "256 prompts × 8 = 2,048 responses an update; 8 updates"),
+        ("data.train_batch_size=64", "(64) must be >= actor.ppo_mini_batch_size (256)"),
+        ("data.train_batch_size=384", "384 prompts must be a multiple of ppo_mini_batch_size (256)"),
+        ("trainer.n_gpus_per_node=7", "must be divisible by the 7 GPUs"),
+        (f"{A}ppo_micro_batch_size_per_gpu=null", "ppo_micro_batch_size_per_gpu must be set"),
     ],
 )
-def test_batches_in_a_line(text, words):
-    explanation = explain_config(text if "=" in text else f"--num_generations 8 {text}")
-    assert words in explanation.batch.words
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"data.train_batch_size": 64}, "train_batch_size (64) must be >= actor.ppo_mini_batch_size (256)"),
-        ({"data.train_batch_size": 384}, "a rollout of 384 prompts must be a multiple of ppo_mini_batch_size (256)"),
-        ({"trainer.n_gpus_per_node": 7}, "must be divisible by the 7 GPUs"),
-        ({A + "ppo_micro_batch_size_per_gpu": None}, "ppo_micro_batch_size_per_gpu must be set"),
-        ({R + "name": None}, None),
-    ],
-)
-def test_what_verl_would_not_start_with(options, says):
-    refused = explain_config(overrides({**ENOUGH, **options})).batch.refused
-    assert refused == () if says is None else any(says in why for why in refused)
+def test_batches_in_a_line_and_why_they_would_not_start(text, words):
+    explanation = explain_config(f"{overrides(ENOUGH)} {text}" if "=" in text else f"--num_generations 8 {text}")
+    refused = " ".join(explanation.batch.refused)
+    assert words in (refused if "must" in words else explanation.batch.words)
+    assert "must" in words or not refused
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,34 +232,35 @@ def test_nothing_that_decides_is_passed_over_in_silence(kind):
     assert headings and headings <= entries  # what is said of symptoms points to an entry of the page
 
 
-def test_columns_and_first_steps():
-    plain = explain_config("num_generations: 8\nloss_type: grpo\nmax_completion_length: 2048\nlogging_steps: 1")
-    assert "clip_ratio/high_mean" in plain.columns and not {"kl", "clip_ratio/dual_mean"} & set(plain.columns)
-    assert plain.first[:2] == ("clip_ratio/* stay at 0: one update a rollout", "loss is 0, while grad_norm is not")
-    assert len(plain.first) == 3
-    held = explain_config("num_generations: 8\nbeta: .1\nnum_iterations: 2\nwarmup_steps: 10")
-    assert "kl" in held.columns and any("kl is about 0 at step 1" in line for line in held.first)
-    assert any("rollout's 2 updates" in line for line in held.first)
-    assert any("learning_rate of the first step is 0" in line for line in held.first)
-    assert "cispo_clip_ratio" in explain_config("loss_type: cispo\nepsilon_high: 5.0\nnum_generations: 8").columns
-    assert explain_config("DPOConfig(beta=.1)").first[0].startswith("loss begins at 0.693")
-    assert explain_config("DPOConfig(beta=.1, loss_type='ipo')").first[0].startswith("loss begins at 25, ")
-    late = explain_config(overrides({**ENOUGH, "algorithm.adv_estimator": "grpo", "trainer.critic_warmup": 5}))
-    assert any("absent until step 5" in line for line in late.first) and late.idle == ()  # a critic or none
-    critic = explain_config(overrides({**ENOUGH, "algorithm.adv_estimator": "gae"}))
-    assert critic.name == "PPO" and "critic/vf_loss" in critic.columns and "actor/kl_loss" not in critic.columns
-    assert not {"critic/kl", "actor/entropy_loss"} & set(critic.columns)  # verl 0.9.1 does not write its older names
+@pytest.mark.parametrize(
+    ("text", "columns", "first"),
+    [
+        ("--num_generations 8 --loss_type grpo --logging_steps 1", "clip_ratio/high_mean -kl -clip_ratio/dual_mean",
+         "clip_ratio/* stay at 0; loss is 0, while"),
+        ("--num_generations 8 --beta .1 --num_iterations 2 --warmup_steps 10", "kl",
+         "kl is about 0 at step 1; rollout's 2 updates; learning_rate of the first step is 0"),
+        ("--num_generations 8 --loss_type cispo --epsilon_high 5.0", "cispo_clip_ratio", "loss is of either sign"),
+        ("DPOConfig(beta=.1)", "rewards/margins", "loss begins at 0.693"),
+        ("DPOConfig(beta=.1, loss_type='ipo')", "rewards/margins", "loss begins at 25, "),  # (1 / 2β)²
+        ("algorithm.adv_estimator=grpo trainer.critic_warmup=5", "actor/entropy -critic/vf_loss", "absent until step 5"),
+        # the older names, which verl 0.9.1 does not write, are none
+        ("algorithm.adv_estimator=gae", "critic/vf_loss -actor/kl_loss -critic/kl -actor/entropy_loss", "explained_var begins"),
+        # the two passes over a batch may differ in rounding
+        (f"{A}ppo_mini_batch_size=1024", "actor/ppo_kl", "actor/ppo_kl are about 0 (1e-4)"),
+    ],
+)  # fmt: skip
+def test_columns_and_first_steps(text, columns, first):
+    explanation = explain_config(f"{overrides(ENOUGH)} {text}" if "=" in text and "(" not in text else text)
+    for name in columns.split():
+        assert (name.lstrip("-") in explanation.columns) == (name[0] != "-"), name
+    for words in first.split("; "):
+        assert any(words in line for line in explanation.first), words
 
 
-def test_a_recipe_with_a_high_learning_rate():
-    read = explain_config(
-        "bf16: true\nuse_vllm: true\nnum_generations: 6\nlearning_rate: 3.0e-05\nmax_completion_length: 900"
-    )
-    assert read.batch.group == 6 and any("divisible by num_generations (6)" in why for why in read.batch.refused)
-    assert any("lr 3e-05 is 30 times" in why for _, why in read.symptoms)
-    for sound in ("learning_rate: 2e-6", "learning_rate: 3e-5\nuse_peft: true"):
-        read = explain_config(f"num_generations: 8\nbeta: 0.04\n{sound}")
-        assert not any("times the 1e-6" in why for _, why in read.symptoms)
+@pytest.mark.parametrize(("text", "is_high"), [("3e-5", True), ("2e-6", False), ("3e-5\nuse_peft: true", False)])
+def test_a_high_learning_rate_is_a_symptom_unless_an_adapter_is_trained(text, is_high):
+    read = explain_config(f"num_generations: 8\nbeta: 0.04\nlearning_rate: {text}")
+    assert any("lr 3e-05 is 30 times" in why for _, why in read.symptoms) == is_high
 
 
 # The facts of public configurations, in our words: what they set that decides the algorithm | its name | what differs. Of verl,
