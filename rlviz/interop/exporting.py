@@ -107,7 +107,7 @@ class Case:
     """What a row may look at beside its piece. pieces: slot → piece. accumulation: parts of an update, one backward each."""
 
     pieces: Mapping[str, Any]
-    settings: TrainSettings
+    settings: Any  # TrainSettings, of pairs PairSettings
     accumulation: int = 1
 
     @property
@@ -268,10 +268,10 @@ def kind_of(piece: Any) -> Any:
 
 
 def slot_lines(table: Table, case: Case) -> Iterator[Slot]:
-    """Give a line for each of the eight slots."""
-    for slot in SLOTS:
+    """Give a line for each slot of a table."""
+    for slot, rows in table.items():
         piece = case.pieces[slot]
-        row = table[slot].get(kind_of(piece))
+        row = rows.get(kind_of(piece))
         if row is None:
             yield unknown_line(slot, piece, ", of which the library knows nothing")
         else:

@@ -284,12 +284,7 @@ TABLE: Table = {
         kl.KLInReward: _kl,
         kl.KLToOld: f"verl's KL is to the reference: {LOSS}",
     },
-    "aggregate": {
-        aggregation.sequence_mean: _aggregate,
-        aggregation.token_mean: _aggregate,
-        aggregation.Constant: _aggregate,
-        aggregation.sequence_sum: _aggregate,
-    },
+    "aggregate": dict.fromkeys((*MEANS, aggregation.sequence_sum), _aggregate),
     "shape": {
         None: exact(),
         shaping.SoftOverlongPunishment: _overlong,
