@@ -108,7 +108,7 @@ class Explanation:
     def summary(self) -> str:
         """Which algorithm it is, in a line."""
         library = "verl" if self.config.kind == VERL else "trl"
-        whose = f" (the file is {self.config.owner}'s, which builds on it)" if self.config.owner else ""
+        whose = f" (the file is {self.config.owner.framework}'s, which builds on it)" if self.config.owner else ""
         alike = "slot by slot as in its paper, but see “Beyond the slots”" if self.beyond else "as in its paper"
         but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, {alike}"
         unknown = unknown_slots(self.algorithm)
@@ -130,7 +130,7 @@ class Explanation:
             "Symptoms to know": [f"“{heading}”: {why}" for heading, why in self.symptoms],
             "Not read, so at the default": [f"{name} = {text}" for name, text in unread.items()],
             "No options of this version": _unknown_names(self.config.unknown),
-            "Notes": list(self.config.notes),
+            "Notes": self.config.notes,
         }
         yield from ((heading, lines) for heading, lines in sections.items() if lines)
 
@@ -149,9 +149,9 @@ class Explanation:
             "first_ten_steps": list(self.first),
             "without_effect": [{"option": name, "why": why} for name, why in self.idle],
             "symptoms": [{"heading": heading, "why": why, "page": PAGE} for heading, why in self.symptoms],
-            "unread": dict(self.config.unread),
-            "unknown": dict(self.config.unknown),
-            "notes": list(self.config.notes),
+            "unread": self.config.unread,
+            "unknown": self.config.unknown,
+            "notes": self.config.notes,
         }
 
     def __str__(self) -> str:

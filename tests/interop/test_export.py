@@ -285,10 +285,10 @@ def test_what_verl_must_be_told_before_it_starts():
 def test_where_verl_has_no_such_advantage_its_yaml_asks_for_yours():
     """Left out, verl would take GAE and a critic."""
     lines = yaml_text(to_verl(find_algorithm("forking-tokens"))).splitlines()
-    assert '  adv_estimator: "forking_tokens"' in lines
+    assert "  adv_estimator: forking_tokens" in lines
     assert any("until yours is registered there: @register_adv_est('forking_tokens')" in line for line in lines)
     lines = yaml_text(to_verl(GRPO)).splitlines()
-    assert '  adv_estimator: "grpo"' in lines and not any("registered" in line for line in lines)
+    assert "  adv_estimator: grpo" in lines and not any("registered" in line for line in lines)
 
 
 def own_bounds(old_logp):

@@ -150,7 +150,7 @@ def test_what_bash_would_not_pass_is_named():
     assert note.startswith("line 3: ") and "does not pass anything below" in note
     assert any(f"{R}n is 1, its default" in what for what, _ in explain_config(below).beyond)
     array = f"A=(\n {N}=64 \\\n # {R}n=4\n)\n{VERL_RUN} ${{A[@]}}\n"
-    assert read_config(array).notes == () == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes
+    assert read_config(array).notes == [] == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes
 
 
 @pytest.mark.parametrize("value", ["$(nproc)", "`nproc`", "$X", "${X%8}", "$((X * 2))", "$1", "${A[3]}", "${!X}"])
@@ -167,7 +167,7 @@ def test_what_a_condition_or_an_order_decides_is_named():
     assert any("n" in note.split() and "64" in note and "32" in note for note in read_config(script).notes)
     script = f"n=16\n[ -z $X ] && n=64\n{VERL_RUN} {N}=$n"
     assert any("16" in note and "64" in note for note in read_config(script).notes)
-    assert read_config(f"n=64\nn=32\n{VERL_RUN} {N}=$n").notes == ()  # one after the other: nothing is open
+    assert read_config(f"n=64\nn=32\n{VERL_RUN} {N}=$n").notes == []  # one after the other: nothing is open
     config = read_config(
         "python x.py --beta .1 --num_generations 4\npython x.py --beta .2 --num_generations 8 --epsilon .3"
     )
