@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -235,16 +234,6 @@ class Export:
             ],
             "measured": None if self.measured is None else asdict(self.measured) | {"how": measurements()["how"]},
         }
-
-    def __str__(self) -> str:
-        lines = [f"{self.algorithm} in {self.to} {CHECKED[self.to]}, {self.kind}: {self.fit}"]
-        for line in self.slots:
-            options = ", ".join(f"{name}={value!r}" for name, value in line.fields.items())
-            words = "; ".join(filter(None, [options, *line.rewards, line.why]))
-            lines.append(f"  {line.fit:13} {line.slot:20} {line.piece}{f': {words}' if words else ''}")
-        if self.measured is not None:
-            lines += textwrap.wrap(f"Measured: {self.measured}, {measurements()['how']}", 120, initial_indent="  ")
-        return "\n".join(lines)
 
 
 @cache
