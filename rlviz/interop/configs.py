@@ -107,10 +107,9 @@ def _table() -> dict[str, Any]:
     return json.loads(files("rlviz.interop").joinpath("fields.json").read_text(encoding="utf-8"))
 
 
-@cache
 def defaults(kind: str) -> dict[str, Any]:
     """Return option → default, verl's with dots."""
-    return dict(_flat(_table()["verl"])) if kind == VERL else dict(_table()[kind])
+    return _table()[kind]
 
 
 def read_config(source: str | Path, kind: str | None = None) -> Config:
@@ -246,7 +245,7 @@ def _yaml_value(text: str) -> Any:
 def _tree_contents(tree: Mapping[Any, Any]) -> Config:
     """Return the options of nested mappings: with dots where a root is one of verl's, else those of the first level."""
     flat = dict(_flat({name: value for name, value in tree.items() if name not in ("defaults", "hydra")}))
-    dotted = any(isinstance(tree.get(root), dict) for root in _table()["verl"])
+    dotted = any(isinstance(tree.get(name.partition(".")[0]), dict) for name in defaults(VERL))
     config = Config(dotted=dotted, owner=options_owner(flat))
     for name, value in flat.items() if dotted else tree.items():
         if isinstance(value, str) and "${" in value:

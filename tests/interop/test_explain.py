@@ -17,7 +17,7 @@ from rlviz.interop import Explanation, explain_config, rows, to_trl, to_verl
 from rlviz.interop.configs import KINDS, VERL, defaults
 from rlviz.interop.reading import BEYOND, NEUTRAL, differing_slots, is_same, parts
 from rlviz.interop.writing import script, yaml_text
-from tests.interop.fields import FILE, trl_defaults, verl_defaults, verl_folder
+from tests.interop.fields import trl_defaults, verl_defaults, verl_folder
 
 FAMILY = (*ALGORITHMS, *RELATIVES)
 PAGE = Path(__file__).parents[2] / "notebooks" / "symptoms.md"
@@ -102,7 +102,7 @@ def test_defaults_are_verls():
     folder = verl_folder()
     if folder is None:
         pytest.skip("verl is not installed")
-    assert verl_defaults(folder) == json.loads(FILE.read_text(encoding="utf-8"))["verl"]
+    assert verl_defaults(folder) == defaults(VERL)
 
 
 def test_a_batch_starts_where_trl_starts():
