@@ -21,15 +21,13 @@ CURLY = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 EXPANSION = rf"\${ROUND}|\${CURLY}|\$\w+|\$[@*#?$!-]|`[^`]*`"
 DOUBLE = rf'"(?:\\.|{EXPANSION}|[^"\\`])*"'
 WORD = rf"(?:\\.|'[^']*'|{DOUBLE}|{EXPANSION}|[^\s;&|()<>'\"\\`$]|\$)+"
-PIECE = re.compile(
-    rf"(?P<escape>\\.)|(?P<single>'[^']*')|(?P<double>{DOUBLE})|(?P<value>{EXPANSION})|[^\\'\"`$]+|.", re.S
-)
-QUOTED = re.compile(rf"(?P<escape>\\.)|(?P<value>{EXPANSION})|[^\\`$]+|.", re.S)  # what stands between double quotes
+PIECE = re.compile(rf"\\.|'[^']*'|{DOUBLE}|{EXPANSION}|[^\\'\"`$]+|.", re.S)
+QUOTED = re.compile(rf"\\.|{EXPANSION}|[^\\`$]+|.", re.S)  # what stands between double quotes
 TOKEN = re.compile(
-    rf"""(?P<blank>(?:[^\S\n]|\\\n|\\\Z)+) | (?P<comment>\#[^\n]*)
+    r"""(?P<blank>(?:[^\S\n]|\\\n|\\\Z)+) | (?P<comment>\#[^\n]*)
     | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<mark>\w+)(?P=quote)[^\n]*\n(?P<body>.*?)(?:^\t*(?P=mark)$|\Z))
-    | (?P<file>\d*(?:&>>?|>>|>\||<<<|<>|[<>])(?:&(?:\d+|-)|[ \t]*(?:{WORD})?))
-    | (?P<array>[A-Za-z_]\w*\+?=\() | (?P<end>&&|\|\||;;|[\n;&|()]) | (?P<word>{WORD})""",
+    | (?P<file>\d*(?:&>>?|>>|>\||<<<|<>|[<>])(?:&(?:\d+|-)|[ \t]*(?:WORD)?))
+    | (?P<array>[A-Za-z_]\w*\+?=\() | (?P<end>&&|\|\||;;|[\n;&|()]) | (?P<word>WORD)""".replace("WORD", WORD),
     re.S | re.M | re.X,
 )
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.S)
@@ -176,35 +174,32 @@ def _text(written: str, known: Variables) -> str:
 def _words(written: str, known: Variables) -> list[str]:
     """Return the words that one word as it is written becomes."""
     fields, is_quoted = [""], False
-    for piece in PIECE.finditer(written):
-        kind, text = piece.lastgroup, piece[0]
+    for text in PIECE.findall(written):
         words: Value = [text]
-        if kind == "escape":
+        if text[0] == "\\":
             words = [text[1:].strip("\n")]
-        elif kind == "single":
+        elif text[0] == "'":
             words = [text[1:-1]]
-        elif kind == "double":
-            inner = [_quoted(part, known) for part in QUOTED.finditer(text[1:-1])]
+        elif text[0] == '"':
+            inner = [_quoted(part, known) for part in QUOTED.findall(text[1:-1])]
             words = inner[0] if len(inner) == 1 else "".join(map(_joined, inner))
             words = [words] if isinstance(words, str) else words
-        elif kind == "value":
+        elif text[0] in "$`":
             words = _value(text, known)
             if isinstance(words, str):  # what only a running shell knows stays undivided
                 words = [words] if "$(" in words or "`" in words or words == text else words.split()
-        is_quoted |= kind in ("single", "double") and words != []
+        is_quoted |= text[0] in "'\"" and words != []
         first, *others = words or [""]
         fields[-1] += first
         fields += others
     return fields if is_quoted or fields != [""] else []
 
 
-def _quoted(part: re.Match[str], known: Variables) -> Value:
+def _quoted(part: str, known: Variables) -> Value:
     """Return a part of what stands between double quotes; an array gives its words."""
-    if part.lastgroup == "value":
-        return _value(part[0], known)
-    if part.lastgroup == "escape":
-        return "" if part[0][1] == "\n" else part[0][1:] if part[0][1] in '"\\$`' else part[0]
-    return part[0]
+    if part[0] == "\\":
+        return "" if part[1] == "\n" else part[1] if part[1] in '"\\$`' else part
+    return _value(part, known) if part[0] in "$`" else part
 
 
 def _joined(value: Value) -> str:
