@@ -314,12 +314,11 @@ def _read_shell(text: str) -> Config:
     config = Config(owner=command_owner(chosen.words))
     if len(likely) > 1:
         config.notes.append(f"{len(likely)} commands may train: this is the first, of line {chosen.line}")
-    after = commands[commands.index(chosen) + 1 :][:1] if chosen in commands else []
-    lost = bool(after) and _is_bare(after[0].words) and after[0].line > chosen.line
-    if lost or chosen.comment:
-        line, first = chosen.comment or after[0].line, after[0].words[0][:60] if lost else "anything below it"
+    after = next((command for command in commands if command.line > chosen.line), Command(0))
+    if chosen.comment or _is_bare(after.words):
         config.notes.append(
-            f"line {line}: a comment or a blank after the backslash ends the command for bash, which does not pass {first}"
+            f"line {chosen.comment or after.line}: a comment or a blank after the backslash ends the command for bash, which "
+            "does not pass what is below it"
         )
     _read_words(config, chosen)
     return config

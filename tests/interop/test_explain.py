@@ -284,6 +284,8 @@ verl cispo
     | @adv_estimator=grpo .policy_loss.loss_mode=cispo .clip_ratio_low=10 .clip_ratio_high=0.2 .use_kl_loss=true rollout.n=5
     | CISPO | bounds kl
 verl ppo, reward model | @adv_estimator=gae | PPO | surrogate advantage kl value loss
+verl-recipe char_count
+    | @adv_estimator=grpo .use_kl_loss=false @use_kl_in_reward=false rollout.n=8 | GRPO | surrogate kl aggregate
 verl gmpo
     | @adv_estimator=grpo .policy_loss.loss_mode=geo_mean .clip_ratio_low=0.4 .clip_ratio_high=0.4
       reward_model.reward_manager=dapo reward_model.reward_kwargs.overlong_buffer_cfg.enable=true

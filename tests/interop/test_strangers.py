@@ -147,7 +147,7 @@ def test_what_bash_would_not_pass_is_named():
         assert any("line" in note and "ends the command" in note for note in read_config(text).notes)
     below = f"{VERL_RUN} \\\n  {N}=64 \\\n#  {R}n=4 \\\n#  {R}name=vllm\n"
     (note,) = read_config(below).notes
-    assert note.startswith("line 3: ") and "does not pass anything below" in note
+    assert note.startswith("line 3: ") and "does not pass what is below" in note
     assert any(f"{R}n is 1, its default" in what for what, _ in explain_config(below).beyond)
     array = f"A=(\n {N}=64 \\\n # {R}n=4\n)\n{VERL_RUN} ${{A[@]}}\n"
     assert read_config(array).notes == [] == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes
@@ -245,15 +245,12 @@ HUGE = {
     "900 kB": "beta: 0.1\n" + "own_option: 1\n" * 64_000,
     "YAML of nearly known names": "".join(f"num_generation_{i}: {i}\n" for i in range(9_000)) + "num_generations: 8",
     "many flags": "trl grpo --beta 0.1 " + " ".join(f"--a{i} {i}" for i in range(16_000)),
-    "a line of dollars": f"{VERL_RUN} {N}=" + "$" * MOST,
     "braces": f"{VERL_RUN} {N}=" + "${a:-" * (MOST // 5),
     "sums": f"{VERL_RUN} {N}=$((" + "1+" * (MOST // 2) + "1))",
     "doubling": "a=xxxxxxxxxx\n" + "a=$a$a\n" * 40 + f"{VERL_RUN} {N}=$a",
     "a list that doubles": "a=(x x)\n" + "a=($a ${a[@]} ${a[@]})\n" * 40 + f"{VERL_RUN} {N}=${{a[@]}}",
     "deep YAML": "beta: " + "[" * DEEP + "]" * DEEP,
     "deep sum in Python": "GRPOConfig(num_generations=8, beta=" + "1+" * DEEP * 10 + "1)",
-    "deep brackets in Python": "GRPOConfig(num_generations=8, beta=" + "(" * DEEP + "1" + ")" * DEEP + ")",
-    "a value of many lists": f"{VERL_RUN} {N}=" + "[" * DEEP,
 }  # fmt: skip
 PYTHONS_WORDS = (
     "substring not found", "could not convert", "recursion", "invalid literal", "not supported", "object is not",
