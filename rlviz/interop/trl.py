@@ -15,7 +15,6 @@ from rlviz.interop.exporting import (
     Export,
     Fit,
     Parameters,
-    Slot,
     Table,
     approximate,
     case_of,
@@ -470,7 +469,7 @@ def _warm_up(s: Settings, updates: int) -> Fit:
     )
 
 
-def _pair_settings(s: PairSettings, accumulation: int) -> Iterator[Slot]:
+def _pair_settings(s: PairSettings, accumulation: int) -> Iterator[Fit]:
     """Give a line for each part of the settings."""
     batches = {
         "per_device_train_batch_size": s.batch_size // accumulation,

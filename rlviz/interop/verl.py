@@ -14,7 +14,6 @@ from rlviz.interop.exporting import (
     Export,
     Fit,
     Parameters,
-    Slot,
     Table,
     approximate,
     case_of,
@@ -329,7 +328,7 @@ def to_verl(algorithm: Algorithm, settings: Settings | None = None, *, accumulat
     return Export("verl", subject.name, "ppo_trainer.yaml", tuple(lines), measured("verl", subject))
 
 
-def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Slot]:
+def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Fit]:
     s, controller = case.settings, algorithm.controller
     fields = {
         "critic.model.path": "${actor_rollout_ref.model.path}",  # verl's own default is one of seven billion weights
