@@ -29,7 +29,7 @@ from small_models.checks import short_repr
 from small_models.files import read_file
 
 LARGEST, LARGEST_NOTEBOOK = 2**18, 2**20  # characters of a configuration or script, and of one whose pictures are in it
-SUGGESTED = 40  # unknown names that the nearest known is sought for
+SUGGESTED = 20  # unknown names that the nearest known is sought for
 SHARE = 1 / 3  # of the names of a configuration that must be a library's
 # how options end that decide nothing here
 HARMLESS = ("files", "path", "name", "dir", "id", "logger", "report_to", "offload")
