@@ -152,6 +152,12 @@ def test_rows_name_options_that_there_are(kind):
     for options, _, _ in rows.rows(rows.IDLE[kind]):
         for option in map(rows.full_name, options.split()):
             assert any(name.startswith(option.rstrip("*")) for name in names), option
+    lines = [
+        line for table in (rows.IDLE, rows.LOG, rows.FIRST, rows.SYMPTOMS) for line in table[kind].splitlines() if line
+    ]
+    conditions = [words for line in lines for words in f"{line} | ".split(" |")[1].strip().split(", ") if ": " in words]
+    for option in (rows.full_name(words.partition(": ")[0]) for words in conditions):
+        assert option in (*names, "use_peft"), option
     assert set(NEUTRAL[kind]) <= set(names)
     assert set(BEYOND) <= {name for options in NEUTRAL.values() for name in options}
 
