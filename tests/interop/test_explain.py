@@ -71,13 +71,10 @@ def test_a_script_that_was_exported_is_read():
 
 def test_unknown_names_get_the_nearest_known():
     explanation = explain_config(
-        "num_generation: 8\nbeta: 0.1\nepsilon_hihg: 0.28\nmodel_name_or_path: x\nmy_own_thing: 1\nloss_type: grpo"
+        "num_generation: 8\nbeta: 0.1\nmodel_name_or_path: x\nmy_own_thing: 1\nloss_type: grpo"
     )
-    assert explanation.config.unknown == {
-        "num_generation": "the nearest known is num_generations",
-        "epsilon_hihg": "the nearest known is epsilon_high",
-        "my_own_thing": "",
-    }
+    nearest = "the nearest known is num_generations"
+    assert explanation.config.unknown == {"num_generation": nearest, "my_own_thing": ""}
     explanation = explain_config(f"{A}clip_ratio_hgh=0.3 +{A}other.thing=1 actor_rollout_ref.model.override_config.x=1")
     assert explanation.config.unknown[A + "clip_ratio_hgh"] == f"the nearest known is {A}clip_ratio_high"
     assert "added by +" in explanation.config.unknown[A + "other.thing"] and len(explanation.config.unknown) == 2
@@ -328,27 +325,27 @@ def test_a_punishment_among_the_reward_functions_is_the_shape():
     assert ("mask_truncated_completions=True", "truncated responses leave the loss") in explanation.beyond
 
 
-def test_it_prints_and_shows_and_is_json():
+def test_it_prints_and_shows():
     explanation = explain_config("num_generations: 8\nbeta: 0.04\nfoo: <b>", devices=8)
-    assert isinstance(explanation, Explanation) and explanation.name == "GRPO"
-    assert explanation.differing == ("kl", "aggregate")
-    text = str(explanation)
-    assert text == repr(explanation)
-    assert text.startswith("GRPOConfig, read as trl 1.16.0 has it: GRPO, but for kl, aggregate.")
-    assert "at Δ = 1 they are 0.029 apart" in " ".join(text.split())  # 0.04 (e − 2)
+    assert isinstance(explanation, Explanation) and str(explanation) == repr(explanation)
+    assert str(explanation).startswith("GRPOConfig, read as trl 1.16.0 has it: GRPO, but for kl, aggregate.")
 
 
-def test_the_effect_of_another_beta_of_pairs_is_computed():
-    (line,) = (line for line in explain_config("DPOConfig(beta=.2)").slots if line.slot == "reward")
-    assert "begins at 2 times the length, and fades at 0.5 times" in line.effect  # the paper's is 0.1
-
-
-def test_what_no_piece_stands_for_is_named():
-    explanation = explain_config("GRPOConfig(loss_type='maxent', num_generations=8)")
-    assert "surrogate" in explanation.differing and "no piece of rlviz" in str(explanation)
-    explanation = explain_config("GRPOConfig(loss_type='cispo', num_generations=8)")  # whose limit is 0.2, a weight
-    assert any(line.here == "weight ≤ 0.2" for line in explanation.slots)
-    explanation = explain_config("GRPOConfig(delta=1.2, num_generations=8)")  # the upper limit itself: no dual clip
-    assert any(line.here == "ratios cut at 1.2" for line in explanation.slots)
-    explanation = explain_config(overrides({"algorithm.adv_estimator": "remax"}))
-    assert any("remax" in line.here for line in explanation.slots)
+@pytest.mark.parametrize(
+    ("options", "slot", "words"),
+    [
+        # β(e − 2): the slopes β(1 − e^Δ) and −βΔ at Δ = 1
+        ("beta=0.001, use_bias_correction_kl=True", "kl", "0.00072 apart"),
+        ("beta=0.4, use_bias_correction_kl=True", "kl", "0.29 apart"),
+        ("loss_type='dapo', epsilon_high=0.28, max_completion_length=4096", "shape", "from 3277 to 4096 tokens"),
+        ("loss_type='maxent'", "surrogate", "no piece of rlviz"),
+        ("loss_type='cispo'", "bounds", "weight ≤ 0.2"),
+        ("delta=1.2", "surrogate", "ratios cut at 1.2"),  # the upper limit itself: no dual clip
+        ("DPO beta=.2", "reward", "begins at 2 times the length, and fades at 0.5 times"),  # the paper's is 0.1
+    ],
+)
+def test_what_is_said_of_a_slot_is_computed_of_the_run(options, slot, words):
+    group = f"GRPOConfig(num_generations=8, {options})"
+    explanation = explain_config(f"DPOConfig({options[4:]})" if options.startswith("DPO") else group)
+    (line,) = (line for line in explanation.slots if line.slot == slot)
+    assert words in f"{line.here} | {line.paper} | {line.effect}"
