@@ -15,17 +15,27 @@ from dataclasses import dataclass, field
 from rlviz.interop.python_files import literal
 
 LONGEST = 10_000  # characters of a variable or a sum, or words of an array
-# brackets within brackets, three deep
-ROUND = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-CURLY = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
-EXPANSION = rf"\${ROUND}|\${CURLY}|\$\w+|\$[@*#?$!-]|`[^`]*`"
-DOUBLE = rf'"(?:\\.|{EXPANSION}|[^"\\`])*"'
+DEEPEST = 6  # brackets within brackets
+
+
+def _balanced(opening: str, closing: str) -> str:
+    """Return a pattern of a pair of brackets with what is between them."""
+    other = rf"[^{opening}{closing}]"
+    pair = rf"\{opening}{other}*\{closing}"
+    for _ in range(DEEPEST - 1):
+        pair = rf"\{opening}(?:{other}|{pair})*\{closing}"
+    return pair
+
+
+EXPANSION = rf"\${_balanced('(', ')')}|\${_balanced('{', '}')}|\$\w+\b|\$[@*#?$!-]|`[^`]*`"
+# each text has one way only to be matched, so that what never ends fails in a time that grows with its length
+DOUBLE = rf'"(?:\\.|{EXPANSION}|\$(?![({{\w@*#?$!-])|[^"\\`$])*"'
 WORD = rf"(?:\\.|'[^']*'|{DOUBLE}|{EXPANSION}|[^\s;&|()<>'\"\\`$]|\$)+"
 PIECE = re.compile(rf"\\.|'[^']*'|{DOUBLE}|{EXPANSION}|[^\\'\"`$]+|.", re.S)
 QUOTED = re.compile(rf"\\.|{EXPANSION}|[^\\`$]+|.", re.S)  # what stands between double quotes
 TOKEN = re.compile(
     r"""(?P<blank>(?:[^\S\n]|\\\n|\\\Z)+) | (?P<comment>\#[^\n]*)
-    | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<mark>\w+)(?P=quote)[^\n]*\n(?P<body>.*?)(?:^\t*(?P=mark)$|\Z))
+    | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<mark>\w+)(?P=quote)[^\n]*(?:\n(?P<body>.*?)(?:^\t*(?P=mark)$|\Z)|\Z))
     | (?P<file>\d*(?:&>>?|>>|>\||<<<|<>|[<>])(?:&(?:\d+|-)|[ \t]*(?:WORD)?))
     | (?P<array>[A-Za-z_]\w*\+?=\() | (?P<end>&&|\|\||;;|[\n;&|()]) | (?P<word>WORD)""".replace("WORD", WORD),
     re.S | re.M | re.X,
@@ -115,7 +125,9 @@ def _written(text: str) -> Iterator[tuple[int, list[Raw], str, str]]:
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None:
-            raise ValueError(f"in line {line} a quotation mark has no partner")
+            raise ValueError(
+                f"in line {line} a quotation mark has no partner, or brackets are more than {DEEPEST} deep"
+            )
         kind, word = match.lastgroup, match[0]
         begin = begin if raw else line
         if array is not None and kind in ("word", "end"):
@@ -129,7 +141,7 @@ def _written(text: str) -> Iterator[tuple[int, list[Raw], str, str]]:
         elif kind == "word":
             raw.append((word, None))
         elif kind == "here":
-            body = match["body"]
+            body = match["body"] or ""
         elif array is None and (kind == "end" or (kind == "comment" and "\\\n" in before)):
             yield begin, raw, word if kind == "end" else str(line), body
             raw, body = [], ""

@@ -248,6 +248,7 @@ HUGE = {
     "900 kB": "beta: 0.1\n" + "own_option: 1\n" * 64_000,
     "YAML of nearly known names": "".join(f"num_generation_{i}: {i}\n" for i in range(9_000)) + "num_generations: 8",
     "many flags": "trl grpo --beta 0.1 " + " ".join(f"--a{i} {i}" for i in range(16_000)),
+    "a text that never ends": f'{VERL_RUN} "' + "$ab ${a} $(b) " * (MOST // 15),
     "braces": f"{VERL_RUN} {N}=" + "${a:-" * (MOST // 5),
     "sums": f"{VERL_RUN} {N}=$((" + "1+" * (MOST // 2) + "1))",
     "doubling": "a=xxxxxxxxxx\n" + "a=$a$a\n" * 40 + f"{VERL_RUN} {N}=$a",
