@@ -202,11 +202,10 @@ OTHERS = {  # what each option that decides an algorithm may be, where it is not
 }  # fmt: skip
 BASES = {
     "GRPOConfig": [
-        {"num_iterations": 2, "loss_type": kind, "beta": beta}
-        for kind in ("dapo", "cispo", "sapo", "vespo")
-        for beta in (0, 0.1)
-    ]
-    + [{"num_iterations": 2, "entropy_coef": 0.1}, {"num_iterations": 2, "off_policy_mask_threshold": 0.1}, {"use_vllm": True}],
+        *({"num_iterations": 2, "loss_type": kind, "beta": 0.1} for kind in ("dapo", "cispo", "sapo", "vespo")),
+        {"num_iterations": 2, "beta": 0}, {"num_iterations": 2, "entropy_coef": 0.1},
+        {"num_iterations": 2, "off_policy_mask_threshold": 0.1}, {"use_vllm": True},
+    ],
     "DPOConfig": [{}, {"loss_type": "ipo"}, {"loss_type": "robust"}],
     VERL: [
         {"algorithm.adv_estimator": adv, A + "policy_loss.loss_mode": mode, R + "n": 4}
