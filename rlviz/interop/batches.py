@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,22 +40,21 @@ SIZES = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations"),
     *("data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node"),
     *(verl.ROLLOUT + "n", verl.ACTOR + "ppo_mini_batch_size", verl.ACTOR + "ppo_epochs"),
-    *("async_training.require_batches", "async_training.trigger_parameter_sync_step"),
 )
 MAYBE = ("generation_batch_size", "steps_per_generation", verl.ACTOR + "ppo_micro_batch_size_per_gpu")  # or None
 
 
 def batch_of(config: Config, devices: int) -> Batch:
     """Return the arithmetic of a configuration; devices: TRL's processes. Raises ValueError for sizes that are none."""
+    if config.asynchronous:
+        return Batch("asynchronous: its batch is not read", group=config.options[verl.ROLLOUT + "n"], on_policy=False)
     for name in (*SIZES, *MAYBE):
         value = config.options.get(name, 1)
-        if config.asynchronous and name == "data.train_batch_size":  # 0 there, as its trainer asks
-            continue
         is_size = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if not (is_size or (value is None and name in MAYBE)):
             raise ValueError(f"{name} must be a whole number, at least 1; got {short_repr(value)}")
     if config.kind == VERL:
-        batch = (_async_verl_batch if config.asynchronous else _verl_batch)(config.options)
+        batch = _verl_batch(config.options)
     else:
         batch = (_group_batch if config.kind == "GRPOConfig" else _pair_batch)(config.options, devices)
     return replace(batch, refused=()) if config.owner else batch  # whose own code may change the sizes
@@ -132,20 +130,3 @@ def _verl_batch(o: Any) -> Batch:
     )
     accumulation = 1 if dynamic or not micro else max(1, mini * group // max(1, micro * devices))
     return Batch(words, prompts, group, parts, epochs, accumulation, parts * epochs == 1, tuple(refused))
-
-
-def _async_verl_batch(o: Any) -> Batch:
-    """Return the batch of verl's fully asynchronous trainer, whose samples come one by one."""
-    group, mini, epochs = o[verl.ROLLOUT + "n"], o[verl.ACTOR + "ppo_mini_batch_size"], o[verl.ACTOR + "ppo_epochs"]
-    parts, steps = o["async_training.require_batches"], o["async_training.trigger_parameter_sync_step"]
-    ahead = o["async_training.staleness_threshold"]
-    prompts, window = mini * parts, mini * parts * steps
-    a_step, an_update = _counted(prompts * group, "response"), _counted(mini * group, "response")
-    versions, updates = _counted(math.ceil(ahead), "version"), _counted(parts * epochs * steps, "update")
-    words = (
-        f"asynchronous: {parts} × {_counted(mini, 'prompt')} × {group} = {a_step} a step, "
-        f"{_counted(parts * epochs, 'update')} of {an_update}; the sampler gets new weights every "
-        f"{_counted(steps, 'step')} ({window:,} prompts) and may be {_counted(int(window * ahead), 'prompt')} ahead: "
-        f"a step begins with samples of up to {versions} before, each of {updates}"
-    )
-    return Batch(words, prompts, group, parts, epochs, 1, on_policy=False)

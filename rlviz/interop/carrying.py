@@ -18,7 +18,6 @@ from torch import Tensor
 
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.interop.exporting import CHECKED, warn_of_another_version
-from rlviz.interop.trl import DEFAULTS
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.pieces.words import label
@@ -26,11 +25,9 @@ from rlviz.types import Batch, LossOutput
 from small_models.sampling import last_position
 
 RULES = ("correct", "well_formed")  # reward functions of these names are what a piece asks for by them
-PIECES = (  # options of GRPOConfig that TRL's own advantages and loss alone would read
+OPTIONS = (  # of GRPOConfig, which TRL's own advantages and loss alone would read
     "beta", "epsilon", "epsilon_high", "delta", "scale_rewards", "loss_type", "importance_sampling_level",
     "sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg",
-)  # fmt: skip
-PARTS = (  # of TRL's loss, which no piece here is
     "mask_truncated_completions", "multi_objective_aggregation", "top_entropy_quantile", "entropy_coef",
     "use_adaptive_entropy", "off_policy_mask_threshold",
 )  # fmt: skip
@@ -83,12 +80,7 @@ def check_options(algorithm: GroupPolicyGradient, args: Any) -> None:
     """Raise ValueError for options of GRPOConfig that would have no effect, or that ask for what is not carried."""
     if args is None:
         raise ValueError("args must be a GRPOConfig, as to_trl(algorithm, settings).run_fields fill it; got None")
-    for name in PARTS:
-        if getattr(args, name, DEFAULTS[name]) != DEFAULTS[name]:
-            raise ValueError(
-                f"{name} must be {DEFAULTS[name]} with a carried algorithm, which has no such part; got {getattr(args, name)}"
-            )
-    usual = {name: getattr(type(args), name) for name in PIECES if hasattr(args, name)}
+    usual = {name: getattr(type(args), name) for name in OPTIONS if hasattr(args, name)}
     ignored = [f"{name}={getattr(args, name)!r}" for name, value in usual.items() if getattr(args, name) != value]
     if ignored:
         raise ValueError(

@@ -2,8 +2,8 @@
 
 In comes a file or its text, out goes a `Config`: options of the library, and what was not read. Of Python only literals are read,
 and arithmetic on them; of a shell script its assignments, `${NAME:-default}` and `$((…))`. What is set to anything else is named
-and left at the library's default. Begin with `read_config`: a reader per kind of file gives the `Contents`, `_kind` says whose
-options these are, `_config` sorts them. The options of each library, with their defaults, are in fields.json, which
+and left at the library's default. Begin with `read_config`: a reader per kind of file gives a `Config`, `_kind` says whose
+options these are, `_sort` sorts them. The options of each library, with their defaults, are in fields.json, which
 tests/interop/fields.py wrote.
 """
 
@@ -29,7 +29,7 @@ from small_models.checks import short_repr
 from small_models.files import read_file
 
 LARGEST, LARGEST_NOTEBOOK = 2**18, 2**20  # characters of a configuration or script, and of one whose pictures are in it
-SUGGESTED = 40  # unknown names that the nearest known is sought for
+SUGGESTED = 20  # unknown names that the nearest known is sought for
 SHARE = 1 / 3  # of the names of a configuration that must be a library's
 # how options end that decide nothing here
 HARMLESS = ("files", "path", "name", "dir", "id", "logger", "report_to", "offload")
@@ -51,14 +51,14 @@ GONE = {  # names that many configurations still have
     "vllm_device": "gone from TRL: see vllm_mode",
 }
 LISTS = ("reward_weights", "loss_weights", "loss_type")  # of TRL; of GRPOConfig loss_type is one text
-# what verl's fully asynchronous trainer adds to the options, and sets anew
-ASYNC = {
-    "async_training.require_batches": 1,
-    "async_training.trigger_parameter_sync_step": 4,
-    "async_training.staleness_threshold": 0.1,
-    "algorithm.rollout_correction.bypass_mode": True,
+# what verl's fully asynchronous trainer sets anew
+ASYNC = {"algorithm.rollout_correction.bypass_mode": True}
+# numbers whose default is none
+NUMBERS = {
+    *("epsilon_high", "delta", "top_k", "off_policy_mask_threshold"),
+    *("actor_rollout_ref.actor.clip_ratio_low", "actor_rollout_ref.actor.clip_ratio_high"),
+    "actor_rollout_ref.actor.loss_scale_factor",
 }
-NUMBERS = {"epsilon_high", "delta", "top_k", "off_policy_mask_threshold"}  # or None, TRL's default
 PUNISHMENT = "get_soft_overlong_punishment"
 OVERRIDE = re.compile(r"(?P<plus>[+~]*)(?P<name>[A-Za-z_]\w*(?:\.\w+)+)=(?P<value>.*)", re.S)
 FLAG = re.compile(r"--(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.S)
@@ -70,51 +70,36 @@ PLAIN = re.compile(r"(?!(?:true|false|yes|no|on|off|null)$)[A-Za-z/][\w./-]*", r
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Config:
-    """What a configuration sets.
+    """What a configuration sets. A reader fills it with what stands in a text, `_sort` with options of a library.
 
-    kind: one of KINDS. values: option → value. unread: option → text that is no literal. unknown: name → the nearest known, or
-    what became of it. punishment: of overlong responses, among TRL's reward functions, (longest, cache). lora: whether TRL's
-    model has an adapter. notes: what was guessed. owner: whose it is, where that is neither library's own. asynchronous:
-    whether verl's fully asynchronous trainer runs it.
+    values: option → value. unread: option → text that is no literal. kind: one of KINDS. unknown: name → the nearest known, or
+    what became of it. owner: whose it is, in the end only where that is neither library's own. notes: what was guessed.
+    dotted: whether its names are a.b, as verl's are. added: names with hydra's +. punishment: of overlong responses, among
+    TRL's reward functions, (longest, cache). lora: whether TRL's model has an adapter. asynchronous: whether verl's fully
+    asynchronous trainer runs it.
     """
 
-    kind: str
-    values: Mapping[str, Any]
-    unread: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    kind: str = ""
+    unknown: dict[str, str] = field(default_factory=dict)
+    owner: Owner | None = None
+    notes: list[str] = field(default_factory=list)
+    dotted: bool = False
+    added: set[str] = field(default_factory=set)
     punishment: tuple[int, int] | None = None
     lora: bool = False
-    notes: tuple[str, ...] = ()
-    owner: str = ""
     asynchronous: bool = False
 
     @cached_property
     def options(self) -> dict[str, Any]:
         """Option → value, with the library's default for what is not set; TRL's epsilon_high is epsilon where it is not set."""
-        options = {**defaults(self.kind), **(ASYNC if self.asynchronous else {}), **self.values}
+        options = {**defaults(self.kind), **(ASYNC if self.asynchronous else {}), "use_peft": self.lora, **self.values}
         if self.kind == "GRPOConfig" and options["epsilon_high"] is None:
             options["epsilon_high"] = options["epsilon"]
         return options
-
-
-@dataclass
-class Contents:
-    """What stands in a text, before anybody asks which options there are."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    unread: dict[str, str] = field(default_factory=dict)
-    added: set[str] = field(default_factory=set)  # by hydra's +
-    kind: str | None = None
-    owner: Owner | None = None
-    dotted: bool = False  # whether its names are a.b, as verl's are
-    punishment: tuple[int, int] | None = None
-    lora: bool = False
-    notes: list[str] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.values or self.unread or self.owner)
 
 
 @cache
@@ -122,10 +107,9 @@ def _table() -> dict[str, Any]:
     return json.loads(files("rlviz.interop").joinpath("fields.json").read_text(encoding="utf-8"))
 
 
-@cache
 def defaults(kind: str) -> dict[str, Any]:
     """Return option → default, verl's with dots."""
-    return dict(_flat(_table()["verl"])) if kind == VERL else dict(_table()[kind])
+    return _table()[kind]
 
 
 def read_config(source: str | Path, kind: str | None = None) -> Config:
@@ -134,19 +118,22 @@ def read_config(source: str | Path, kind: str | None = None) -> Config:
     Raises ValueError for what is no such configuration, FileNotFoundError where there is no file.
     """
     text, suffix = (source, "") if isinstance(source, str) else (_text(source), source.suffix.lower())
-    most = LARGEST_NOTEBOOK if suffix in (".ipynb", ".json") else LARGEST
+    most = LARGEST_NOTEBOOK if suffix == ".ipynb" else LARGEST
     if len(text) > most:
         raise ValueError(f"a configuration must have at most {most // 2**10:,} kB; this has {len(text) // 2**10:,}")
     try:
-        contents = _READERS.get(suffix, _read_any)(text)
-        kind = kind or _kind(contents, text)
+        config = _READERS.get(suffix, _read_any)(text)
+        config.kind = kind or _kind(config, text)
     except RecursionError:
         raise ValueError("the configuration nests brackets too deeply to be read") from None
-    if not contents.values and not contents.unread:
+    if config.kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {short_repr(kind)}")
+    if not config.values and not config.unread:
         raise ValueError(
             "the configuration sets nothing: it has no GRPOConfig(…), no option: value, and no option=value"
         )
-    return _config(contents, kind)
+    _sort(config)
+    return config
 
 
 def _text(path: Path) -> str:
@@ -157,7 +144,7 @@ def _text(path: Path) -> str:
 
 
 # -- a reader for each kind of file
-def _read_any(text: str) -> Contents:
+def _read_any(text: str) -> Config:
     """Read a text of which nobody says what it is."""
     if re.search(r"\w+Config\s*\(|(?m:^(?:from [\w.]+ )?import \w)", text[:LARGEST]):
         return _read_python(text)
@@ -167,16 +154,20 @@ def _read_any(text: str) -> Contents:
     if is_yaml or not re.search(r"(?:^|\s)(?:--\w|[+~]*\w+(?:\.\w+)+=|#!)|(?m:^\w+ rlhf\b)", text):
         return _read_yaml(text) if is_yaml or "```" not in text else _read_prose(text)
     try:
-        contents = _read_shell(text)
+        config = _read_shell(text)
     except ValueError:
         # an apostrophe makes a page for people no script; where it is no such page either, the script's fault is told
         with suppress(ValueError):
             return _read_prose(text)
         raise
-    return contents or _read_prose(text)
+    return config if _says_something(config) else _read_prose(text)
 
 
-def _read_python(text: str) -> Contents:
+def _says_something(config: Config) -> bool:
+    return bool(config.values or config.unread or config.owner)
+
+
+def _read_python(text: str) -> Config:
     """Read the first call of TRL's configuration in a Python file, or the command line that its docstring or a cell has."""
     source = CELL_COMMAND.sub(lambda match: "\n" * match[0].count("\n"), text)
     try:
@@ -187,59 +178,51 @@ def _read_python(text: str) -> Contents:
     calls = [(node, names.called(node)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     configs = [(call, name) for call, name in calls if name in TRL_KINDS and call.keywords]
     kind = configs[0][1] if configs else names.parsed()
-    contents = Contents(kind=kind, owner=names.owner(kind))
-    if contents.owner and contents.owner.framework not in BUILDS_ON:
-        raise refusal(contents.owner)
+    config = Config(kind=kind, owner=names.owner(kind))
+    if config.owner and config.owner.framework not in BUILDS_ON:
+        raise refusal(config.owner)
     if not configs:
         # TRL's own examples have their command line in the docstring, a notebook has it in a cell
         cells = "\n".join(match[0].strip("!% \t") for match in CELL_COMMAND.finditer(text))
         for words, where in ((cells, "a cell"), (ast.get_docstring(tree, clean=False) or "", "its docstring")):
             with suppress(ValueError):
                 command = _read_prose(words)
-                command.kind, command.owner = kind, command.owner or contents.owner
+                command.kind, command.owner = kind, command.owner or config.owner
                 command.notes.append(f"the command line in {where} was read")
                 return command
         raise ValueError("no call of GRPOConfig or DPOConfig with options stands in the Python")
-    first, notes = configs[0][0], contents.notes
+    first, notes = configs[0][0], config.notes
     if len(configs) > 1:
         notes.append(f"{len(configs)} configurations stand in it: this is the first, of line {first.lineno}")
     for keyword in first.keywords:
         for name, node in spread(keyword.arg, keyword.value, names.constants):
             try:
-                contents.values[name] = literal(node, names.constants)
+                config.values[name] = literal(node, names.constants)
             except ValueError:
-                contents.unread[name] = "a long expression"
+                config.unread[name] = "a long expression"
                 with suppress(RecursionError):
-                    contents.unread[name] = " ".join(ast.unparse(node).split())[:60]
+                    config.unread[name] = " ".join(ast.unparse(node).split())[:60]
     if any(name == "carried" for _, name in calls):
         notes.append("carried(…) puts another algorithm in its trainer: what the options say of one is not trained")
     bases = {name: names.classes.get(name, [name]) for _, name in calls}
     trainers = {name for name, above in bases.items() if any(base.endswith("Trainer") for base in above)}
     for name in sorted(trainers - {kind.replace("Config", "Trainer") for kind in TRL_KINDS}):
         notes.append(f"its trainer {name} is not TRL's own: what it changes is not seen")
-    contents.lora = any(keyword.arg == "peft_config" for call, _ in calls for keyword in call.keywords)
-    contents.punishment = next((two_numbers(call) for call, name in calls if name == PUNISHMENT), None)
-    return contents
+    config.lora = any(keyword.arg == "peft_config" for call, _ in calls for keyword in call.keywords)
+    config.punishment = next((two_numbers(call) for call, name in calls if name == PUNISHMENT), None)
+    return config
 
 
-def _read_notebook(text: str) -> Contents:
-    cells = _json_object(text).get("cells")
-    code = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
-    sources = [cell.get("source") for cell in code if cell.get("cell_type") == "code"]
-    return _read_python("\n".join("".join(map(str, lines)) for lines in sources if isinstance(lines, str | list)))
-
-
-def _json_object(text: str) -> Any:
+def _read_notebook(text: str) -> Config:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("the JSON in it cannot be parsed") from None
-    if not isinstance(value, dict):
-        raise ValueError("the JSON must be an object of options")
-    return value
+        sources = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        code = "\n".join("".join(lines) for lines in sources)
+    except (TypeError, KeyError, json.JSONDecodeError):
+        raise ValueError("the notebook in it cannot be parsed") from None
+    return _read_python(code)
 
 
-def _read_yaml(text: str) -> Contents:
+def _read_yaml(text: str) -> Config:
     value = _yaml_value(text)
     if not isinstance(value, dict):
         raise ValueError("the YAML must be a mapping of options, such as beta: 0.04")
@@ -259,30 +242,25 @@ def _yaml_value(text: str) -> Any:
         raise ValueError(f"the YAML in it cannot be parsed{f': line {mark.line + 1}' if mark else ''}") from None
 
 
-def _tree_contents(tree: Mapping[Any, Any]) -> Contents:
+def _tree_contents(tree: Mapping[Any, Any]) -> Config:
     """Return the options of nested mappings: with dots where a root is one of verl's, else those of the first level."""
     flat = dict(_flat({name: value for name, value in tree.items() if name not in ("defaults", "hydra")}))
-    dotted = any(isinstance(tree.get(root), dict) for root in _table()["verl"])
-    contents = Contents(dotted=dotted, owner=options_owner(flat))
+    dotted = any(isinstance(tree.get(name.partition(".")[0]), dict) for name in defaults(VERL))
+    config = Config(dotted=dotted, owner=options_owner(flat))
     for name, value in flat.items() if dotted else tree.items():
         if isinstance(value, str) and "${" in value:
-            contents.unread[str(name)] = value
+            config.unread[str(name)] = value
         else:
-            contents.values[str(name)] = _number(value)
-    return contents
+            config.values[str(name)] = _number(value)
+    return config
 
 
-def _read_toml(text: str) -> Contents:
-    """Read the names of a TOML file, which neither TRL nor verl takes."""
-    section, contents = "", Contents(dotted=True)
-    for line in text.splitlines():
-        match = re.match(r"\s*(\[*)([\w.-]+)\]*\s*(=?)", line)
-        if match and match[1]:
-            section = f"{match[2]}."
-        elif match and match[3]:
-            contents.unread[section + match[2]] = "…"
-    contents.owner = options_owner(contents.unread)
-    return contents
+def _read_toml(text: str) -> Config:
+    """Read the sections of a TOML file, which neither TRL nor verl takes."""
+    sections = re.findall(r"(?m)^\s*\[+([\w.-]+)", text)
+    return Config(
+        dotted=True, owner=options_owner(f"{name}." for name in sections), unread=dict.fromkeys(sections, "…")
+    )
 
 
 def _flat(tree: Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -311,10 +289,10 @@ def _number(value: Any) -> Any:
     return int(value) if value.strip().isdigit() else float(value)
 
 
-def _read_shell(text: str) -> Contents:
+def _read_shell(text: str) -> Config:
     """Read the command of a script that trains: the first with a known entry point, else the one with most known options."""
     try:
-        commands, _ = read_commands(text)
+        commands = read_commands(text)
     except ValueError as error:
         raise ValueError(f"the shell script in it cannot be parsed: {error}") from None
     known = {name for kind in KINDS for name in defaults(kind)}
@@ -333,18 +311,17 @@ def _read_shell(text: str) -> Contents:
         alone = [command for command in commands if _is_bare(command.words)]
         words = [word for command in alone for word in command.words]
         chosen = Command(1, words, [values for command in alone for values in command.undecided])
-    contents = Contents(owner=command_owner(chosen.words))
+    config = Config(owner=command_owner(chosen.words))
     if len(likely) > 1:
-        contents.notes.append(f"{len(likely)} commands may train: this is the first, of line {chosen.line}")
-    after = commands[commands.index(chosen) + 1 :][:1] if chosen in commands else []
-    lost = bool(after) and _is_bare(after[0].words) and after[0].line > chosen.line
-    if lost or chosen.comment:
-        line, first = chosen.comment or after[0].line, after[0].words[0][:60] if lost else "anything below it"
-        contents.notes.append(
-            f"line {line}: a comment or a blank after the backslash ends the command for bash, which does not pass {first}"
+        config.notes.append(f"{len(likely)} commands may train: this is the first, of line {chosen.line}")
+    after = next((command for command in commands if command.line > chosen.line), Command(0))
+    if chosen.comment or _is_bare(after.words):
+        config.notes.append(
+            f"line {chosen.comment or after.line}: a comment or a blank after the backslash ends the command for bash, which "
+            "does not pass what is below it"
         )
-    _read_words(contents, chosen)
-    return contents
+    _read_words(config, chosen)
+    return config
 
 
 def _is_bare(words: Sequence[str]) -> bool:
@@ -352,7 +329,7 @@ def _is_bare(words: Sequence[str]) -> bool:
     return bool(words) and bool(OVERRIDE.fullmatch(words[0]) or FLAG.fullmatch(words[0]))
 
 
-def _read_words(contents: Contents, command: Command) -> None:
+def _read_words(config: Config, command: Command) -> None:
     """Read overrides (a.b=c) and flags (--a b c) of a command, without those of what launches it."""
     words, current = list(zip(command.words, command.undecided, strict=True))[entry_point(command.words)[0] :], ""
     flags: dict[str, list[str]] = {}
@@ -363,58 +340,58 @@ def _read_words(contents: Contents, command: Command) -> None:
         override, flag = OVERRIDE.fullmatch(word), FLAG.fullmatch(word)
         if override:
             current = override["name"]
-            contents.dotted = True
-            _set(contents, current, override["value"])
-            contents.added |= {current} if "+" in override["plus"] else set()
+            config.dotted = True
+            _set(config, current, override["value"])
+            config.added |= {current} if "+" in override["plus"] else set()
         elif flag:
             current = flag["name"].replace("-", "_")
             if current in flags:
-                contents.notes.append(f"--{current} stands twice, and the last was taken")
+                config.notes.append(f"--{current} stands twice, and the last was taken")
             flags[current] = [] if flag["value"] is None else [flag["value"]]
         elif current in flags:
             flags[current].append(word)
         undecided |= {} if current.endswith(HARMLESS) else open_values
     for name, values in flags.items():
-        _set(contents, name, *(values or ["true"]))
+        _set(config, name, *(values or ["true"]))
     for name in ("config", "config_name", "config_path", "config_file"):
         if flags.get(name):
-            contents.notes.append(f"--{name} {flags[name][0]} is another file: what it sets was not read")
-            contents.values.pop(name, None)
+            config.notes.append(f"--{name} {flags[name][0]} is another file: what it sets was not read")
+            config.values.pop(name, None)
     for name, values in undecided.items():
         texts = " , ".join(value[:60] for value in values)
-        contents.notes.append(f"a condition of the script decides {name} ; of {texts} the last was taken")
+        config.notes.append(f"a condition of the script decides {name} ; of {texts} the last was taken")
 
 
-def _set(contents: Contents, name: str, *texts: str) -> None:
+def _set(config: Config, name: str, *texts: str) -> None:
     """Set an option to what the words of a command line mean in YAML."""
-    if name in contents.values:
-        contents.notes.append(f"{name} is set more than once, and the last was taken")
+    if name in config.values:
+        config.notes.append(f"{name} is set more than once, and the last was taken")
     if any(re.search(r"\$[\w{(@*]|`", text) for text in texts):
-        contents.unread[name] = " ".join(texts)[:60]
+        config.unread[name] = " ".join(texts)[:60]
         return
     values: list[Any] = list(texts)
     for position, text in enumerate(texts):
         with suppress(ValueError, RecursionError):
             plain = NUMBER.fullmatch(text) or PLAIN.fullmatch(text)
             values[position] = _number(text if plain else _yaml_value(text[:LONGEST]))
-    contents.values[name] = values if len(values) > 1 else values[0]
+    config.values[name] = values if len(values) > 1 else values[0]
 
 
-def _read_prose(text: str) -> Contents:
+def _read_prose(text: str) -> Config:
     """Read the command in a text for people, a docstring or a page: a line that starts a program, and what continues it."""
     lines = re.sub(r"\\[ \t]*\r?\n", " ", text).splitlines()
     commands = [line.strip().lstrip("$> ").strip("`") for line in lines if "--" in line or OVERRIDE.search(line)]
     for line in sorted(commands, key=lambda line: not LAUNCHER.match(line)):  # a known program first, then any options
         with suppress(ValueError):
-            if contents := _read_shell(line):
-                return contents
+            if _says_something(config := _read_shell(line)):
+                return config
     raise ValueError("no command that trains stands in the text")
 
 
 _READERS = {
     **{".toml": _read_toml, ".md": _read_prose, ".rst": _read_prose, ".py": _read_python, ".ipynb": _read_notebook},
     **{
-        ".json": lambda text: _tree_contents(_json_object(text)),
+        ".json": lambda text: _read_yaml(text.replace("\t", " ")),
         ".yaml": _read_yaml,
         ".yml": _read_yaml,
         ".sh": _read_shell,
@@ -423,13 +400,13 @@ _READERS = {
 
 
 # -- whose options, and which
-def _kind(contents: Contents, text: str) -> str:
+def _kind(config: Config, text: str) -> str:
     """Return which of the three it is: by its owner, by what it calls, by the share of names that a library has.
 
     Raises ValueError for another framework's, and where nothing says whose it is.
     """
-    names = [*contents.values, *contents.unread]
-    owner = contents.owner or options_owner(names)
+    names = [*config.values, *config.unread]
+    owner = config.owner or options_owner(names)
     if owner and owner.framework == "verl" and not owner.trainer:
         # what builds on verl is started as verl is: its options alone tell
         by_options = options_owner(names)
@@ -437,14 +414,14 @@ def _kind(contents: Contents, text: str) -> str:
     is_verl = any(name.startswith("actor_rollout_ref.") for name in names)
     library = "verl" if is_verl else BUILDS_ON.get(owner.framework, owner.framework) if owner else ""
     if owner:
-        is_other_verl = library == "verl" and contents.dotted and not is_verl and owner.framework != "verl"
+        is_other_verl = library == "verl" and config.dotted and not is_verl and owner.framework != "verl"
         if owner.trainer or library not in ("TRL", "verl") or is_other_verl:
             raise refusal(owner)
-    contents.owner = owner
-    if contents.kind or not names:
-        return contents.kind or TRL_KINDS[0]
+    config.owner = owner
+    if config.kind or not names:
+        return config.kind or TRL_KINDS[0]
     verls = sum(_renamed(name) in defaults(VERL) or _is_below_open(name) for name in names)
-    if contents.dotted and (library == "verl" or verls >= SHARE * len(names)):
+    if config.dotted and (library == "verl" or verls >= SHARE * len(names)):
         return VERL
     beside = {*_table()["beside"], *GONE}
     trls = sum(name in beside or any(name in defaults(kind) for kind in TRL_KINDS) for name in names)
@@ -462,27 +439,23 @@ def _kind(contents: Contents, text: str) -> str:
     return first
 
 
-def _config(contents: Contents, kind: str) -> Config:
+def _sort(config: Config) -> None:
     """Sort what stands in a text into options of the library, and names that it does not have."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {short_repr(kind)}")
-    evidence = contents.owner.evidence if contents.owner else ""
-    is_async = "fully_async" in evidence or any(name.startswith("async_training.") for name in contents.values)
-    names = {**defaults(kind), **(ASYNC if is_async else {})}
-    beside = set() if kind == VERL else set(_table()["beside"])
+    kind, evidence = config.kind, config.owner.evidence if config.owner else ""
+    is_async = "fully_async" in evidence or any(name.startswith("async_training.") for name in config.values)
+    names, beside = defaults(kind), set() if kind == VERL else set(_table()["beside"])
     values: dict[str, Any] = {}
     unread: dict[str, str] = {}
-    unknown: dict[str, str] = {}
-    for name, value in {**contents.unread, **contents.values}.items():
+    for name, value in {**config.unread, **config.values}.items():
         positive, new = name.removeprefix("no_"), _renamed(name) if kind == VERL else name
         if kind != VERL and name != positive and positive in names:  # --no_x of a command line
             values[positive] = False
         elif new in names or (kind == VERL and _is_below_open(new)):
-            (values if name in contents.values else unread)[new] = value
+            (values if name in config.values else unread)[new] = value
         elif name == "**":
             unread["other options"] = f"**{value}"
         elif name not in beside and not (is_async and name.startswith(("async_training.", "rollout."))):
-            unknown[name] = _nearest(name, names, contents) if len(unknown) < SUGGESTED else ""
+            config.unknown[name] = _nearest(name, names, config) if len(config.unknown) < SUGGESTED else ""
     if kind == "GRPOConfig" and isinstance(values.get("scale_rewards"), bool):
         values["scale_rewards"] = "group" if values["scale_rewards"] else "none"
     for name in LISTS[: 2 + (kind == "DPOConfig")]:
@@ -491,11 +464,11 @@ def _config(contents: Contents, kind: str) -> Config:
     for name, value in values.items():
         _check(name, value, names.get(name))
     if "one_step_off" in evidence:
-        contents.notes.append("one step off: a rollout was sampled by the weights of the step before")
-    lora = contents.lora or bool(contents.values.get("use_peft"))
-    owner = contents.owner.framework if contents.owner and contents.owner.framework in BUILDS_ON else ""
-    notes = tuple(dict.fromkeys(contents.notes))
-    return Config(kind, values, unread, unknown, contents.punishment, lora, notes, owner, is_async)
+        config.notes.append("one step off: a rollout was sampled by the weights of the step before")
+    config.lora = config.lora or bool(config.values.get("use_peft"))
+    config.owner = config.owner if config.owner and config.owner.framework in BUILDS_ON else None
+    config.notes = list(dict.fromkeys(config.notes))
+    config.values, config.unread, config.asynchronous = values, unread, is_async
 
 
 def _check(name: str, value: Any, default: Any) -> None:
@@ -525,11 +498,11 @@ def _is_below_open(name: str) -> bool:
     return name.startswith("reward.reward_kwargs.") or any(names.get(folder) in (OPEN, {}) for folder in above)
 
 
-def _nearest(name: str, names: Mapping[str, Any], contents: Contents) -> str:
+def _nearest(name: str, names: Mapping[str, Any], config: Config) -> str:
     """Return what is known of a name that the library does not have, "" for nothing."""
     if name in GONE:
         return GONE[name]
-    if name in contents.added:
+    if name in config.added:
         return "added by +, which the trainer reads only where its code asks for it"
     last = name.rpartition(".")[2]
     near = get_close_matches(name, names, n=1, cutoff=0.75)

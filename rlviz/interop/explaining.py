@@ -1,8 +1,8 @@
 """What a configuration of TRL or verl trains: which algorithm, what differs from its paper, its batch, its log, its risks.
 
 In comes a file or its text, out goes an `Explanation`. `explain_config` reads it (`configs`), finds the algorithm in the exports'
-tables read backwards (`reading`), and says the rest by rows: options without an effect, what the first steps of the log show
-(`rows`), entries of notebooks/symptoms.md. A row's condition is read in the source of TRL 1.16.0 and verl 0.9.1.
+tables read backwards (`reading`), and says the rest by `rows`: options without an effect, what the first steps of the log show,
+entries of notebooks/symptoms.md.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any
 
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.family import Algorithm
-from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import trl, verl
 from rlviz.interop.batches import Batch, batch_of
-from rlviz.interop.configs import HARMLESS, VERL, Config, defaults, read_config
-from rlviz.interop.exporting import CHECKED, Measured, UnknownPiece, kind_of, measured
+from rlviz.interop.configs import HARMLESS, VERL, Config, read_config
+from rlviz.interop.exporting import CHECKED, UnknownPiece, kind_of
 from rlviz.interop.reading import (
     WEIGHTED,
     beyond_slots,
@@ -31,8 +30,8 @@ from rlviz.interop.reading import (
     read_algorithm,
     unknown_slots,
 )
-from rlviz.interop.rows import columns, first_steps, without_effect
-from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
+from rlviz.interop.rows import columns, first_steps, symptoms, without_effect
+from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, shaping, surrogate
 from rlviz.pieces.words import label, reason
 from rlviz.settings import TrainSettings
 from small_models.checks import short_repr
@@ -40,31 +39,22 @@ from small_models.checks import short_repr
 A, R = verl.ACTOR, verl.ROLLOUT
 WIDTH = 118
 PAGE = "notebooks/symptoms.md"
-HIGH_RATE = 1e-5  # ten times what both libraries have by default for GRPO
+FAULTS = (TypeError, AttributeError, KeyError, ValueError, OverflowError)  # of a value that nothing expects
 
-# a kind of piece → what it does to the gradient where the paper's algorithm has another kind
+# a kind of piece → what it does to the gradient where the paper's algorithm has another kind, beyond its own reason
 EFFECTS: Mapping[Any, str] = {
-    ratios.token_ratio: "each token is clipped by its own ratio",
-    ratios.sequence_ratio: "all tokens of a response share one ratio: they are clipped together or not at all",
-    ratios.ratio_to_sampler: "the ratio leaves 1 before the first update, by what the two engines disagree",
     bounds.no_bounds: "no ratio ends a token's gradient",
     gae.GAE: "A looks ahead with λ {lam:g}: nearer to 1 it leans less on the critic and varies more",
     surrogate.DualClip: "a token with A < 0 has no gradient once its ratio is above {c:g}",
     surrogate.pessimistic: "a token with A < 0 keeps its gradient however large its ratio",
     surrogate.EntropyBonus: "adds {entropy_weight:g} times the gradient of the entropy",
-    surrogate.clipped_weight: "the clip limits a token's weight, and no token loses its gradient",
-    surrogate.GammaWeight: "a response's gradient fades smoothly as its probability moves, and no limit cuts it",
-    surrogate.SequenceMask: "bad responses that the sampler found much likelier leave the loss",
     aggregation.token_mean: "a response's weight grows with its length: each token has the same",
     aggregation.sequence_mean: "each response has the same weight, so a token of a long one has less",
     aggregation.Constant: "a response's weight grows with its length, and no batch's length divides it",
     kl.KLInLoss: "each token is pulled back to the reference, {beta:g} times the gradient of its KL",
     kl.UnbiasedKL: "k3 is multiplied by the ratio, so the pull is that of the KL itself: " + trl.UNBIASED,
-    kl.KLToTeacher: "each token is pulled to a teacher, {beta:g} times the gradient of its KL",
-    kl.KLInReward: "the KL is taken off the reward, so it reaches the gradient through the advantages",
-    shaping.OverlongFilter: "truncated responses have no gradient",
-    preference.ImplicitReward: "the reward of a response is beta times how much likelier it has become",
-    selection.keep_all: "groups with equal rewards stay, without a gradient",
+    "none": "A is not divided by a std: groups of one success among many weigh less than those that are half right",
+    "batch_std": "all groups are divided by one std, so none is lifted by a small std of its own",
 }
 GONE = {
     "kl": "nothing pulls towards the reference, and none is loaded",
@@ -94,7 +84,7 @@ class Explanation:
     config: what was read. algorithm: its pieces. name: the nearest algorithm of the family. also: another that is as good a
     name, and what differs from it. slots: beside the nearest one's. beyond: (what, why) that no slot says. columns: of the log.
     first: what they show in the first ten steps. idle: (option, why it has no effect). symptoms: (heading of
-    notebooks/symptoms.md, why). measured: how far this very algorithm was from ours.
+    notebooks/symptoms.md, why).
     """
 
     config: Config
@@ -108,7 +98,6 @@ class Explanation:
     first: tuple[str, ...]
     idle: tuple[tuple[str, str], ...]
     symptoms: tuple[tuple[str, str], ...]
-    measured: Measured | None = None
 
     @property
     def differing(self) -> tuple[str, ...]:
@@ -119,7 +108,7 @@ class Explanation:
     def summary(self) -> str:
         """Which algorithm it is, in a line."""
         library = "verl" if self.config.kind == VERL else "trl"
-        whose = f" (the file is {self.config.owner}'s, which builds on it)" if self.config.owner else ""
+        whose = f" (the file is {self.config.owner.framework}'s, which builds on it)" if self.config.owner else ""
         alike = "slot by slot as in its paper, but see “Beyond the slots”" if self.beyond else "as in its paper"
         but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, {alike}"
         unknown = unknown_slots(self.algorithm)
@@ -134,7 +123,6 @@ class Explanation:
         unread = {name: text for name, text in self.config.unread.items() if not name.endswith(HARMLESS)}
         sections = {
             "Beyond the slots": [f"{what}: {why}" if why else what for what, why in self.beyond],
-            "Measured": [f"{self.measured}, on one batch"] if self.measured else [],
             "Batch": [self.batch.words, *(f"Cannot start: {why}" for why in self.batch.refused)],
             "Log": [", ".join(self.columns)],
             "First ten steps": list(self.first),
@@ -142,7 +130,7 @@ class Explanation:
             "Symptoms to know": [f"“{heading}”: {why}" for heading, why in self.symptoms],
             "Not read, so at the default": [f"{name} = {text}" for name, text in unread.items()],
             "No options of this version": _unknown_names(self.config.unknown),
-            "Notes": list(self.config.notes),
+            "Notes": self.config.notes,
         }
         yield from ((heading, lines) for heading, lines in sections.items() if lines)
 
@@ -156,15 +144,14 @@ class Explanation:
             "also": self.also,
             "slots": [asdict(line) | {"differs": line.differs} for line in self.slots],
             "beyond": [{"what": what, "why": why} for what, why in self.beyond],
-            "measured": None if self.measured is None else asdict(self.measured),
-            "batch": asdict(self.batch) | {"words": self.batch.words},
+            "batch": asdict(self.batch),
             "columns": list(self.columns),
             "first_ten_steps": list(self.first),
             "without_effect": [{"option": name, "why": why} for name, why in self.idle],
             "symptoms": [{"heading": heading, "why": why, "page": PAGE} for heading, why in self.symptoms],
-            "unread": dict(self.config.unread),
-            "unknown": dict(self.config.unknown),
-            "notes": list(self.config.notes),
+            "unread": self.config.unread,
+            "unknown": self.config.unknown,
+            "notes": self.config.notes,
         }
 
     def __str__(self) -> str:
@@ -199,29 +186,17 @@ def explain_config(source: str | Path, *, kind: str | None = None, devices: int 
         raise ValueError(f"devices must be a whole number, at least 1; got {devices!r}")
     config = read_config(source, kind)
     batch_of(config, devices)  # whose sizes have an error of their own
-    faults = (TypeError, AttributeError, KeyError, ValueError, OverflowError)
     try:
         return _explain(config, devices)
-    except faults:
+    except FAULTS:
         _explain(replace(config, values={}), devices)  # a fault with no option at all is ours, and no value is to blame
-    # the option without which, or of which alone, it cannot be read; first those whose type is not their default's
-    likes = defaults(config.kind)
-    values = dict(sorted(config.values.items(), key=lambda item: type(item[1]) is type(likes.get(item[0]))))
-    what = "its options do not fit"
-    without = [(name, {other: v for other, v in values.items() if other != name}, True) for name in values]
-    alone = [(name, {name: value}, False) for name, value in values.items()]
-    for name, tried, is_readable in without + alone:
+    for name, value in config.values.items():
         try:
-            _explain(replace(config, values=tried), devices)
-        except faults:
-            if is_readable:
-                continue
-        else:
-            if not is_readable:
-                continue
-        what = f"{name} has a value that the library does not take: {short_repr(values[name])}"
-        break
-    raise ValueError(f"{what}; without it the rest can be read") from None
+            _explain(replace(config, values={other: v for other, v in config.values.items() if other != name}), devices)
+        except FAULTS:
+            continue
+        raise ValueError(f"{name} has a value that the library does not take: {short_repr(value)}")
+    raise ValueError("its options do not fit: several have values that the library does not take")
 
 
 def _explain(config: Config, devices: int) -> Explanation:
@@ -248,8 +223,6 @@ def _explain(config: Config, devices: int) -> Explanation:
         *beyond_slots(config, algorithm, settings, max(1, batch.accumulation), idle),
         *_beyond_batch(config, algorithm, batch),
     )
-    is_exported = not beyond and not any(line.differs for line in slots)
-    measurement = measured("verl" if config.kind == VERL else "trl", paper) if is_exported else None
     return Explanation(
         config=config,
         algorithm=algorithm,
@@ -261,8 +234,7 @@ def _explain(config: Config, devices: int) -> Explanation:
         columns=tuple(columns(config, batch)),
         first=tuple(first_steps(config, batch)),
         idle=tuple((name, why) for name, why in idle.items() if name in config.values),
-        symptoms=tuple(_symptoms(config, algorithm, batch)),
-        measured=measurement if measurement and measurement.gradient > 1e-6 else None,
+        symptoms=tuple(symptoms(config, batch).items()),
     )
 
 
@@ -291,14 +263,10 @@ def _beyond_batch(config: Config, algorithm: Algorithm, batch: Batch) -> Iterato
     mode = o.get(A + "policy_loss.loss_mode")
     if config.kind != VERL or mode not in ("kl_cov", "clip_cov") or o["algorithm.rollout_correction.bypass_mode"]:
         return
-    size = o[A + "ppo_micro_batch_size_per_gpu"]
-    part = f"micro-batch of {size} response{'s' * (size != 1)}"
-    if o[A + "use_dynamic_bsz"]:
-        part = f"micro-batch, of as many responses as {o[A + 'ppo_max_token_len_per_gpu']:,} tokens hold"
-    why = f"chosen anew within each {part}: a setting of memory changes the update"
-    if size == 1 and not o[A + "use_dynamic_bsz"]:
+    why = "chosen anew within each micro-batch: a setting of memory changes the update"
+    if o[A + "ppo_micro_batch_size_per_gpu"] == 1 and not o[A + "use_dynamic_bsz"]:
         nothing = "rounding noise chooses" if mode == "kl_cov" else "no token is chosen (clip_cov_lb is above 0)"
-        why += f"; the advantages of one response are equal, so every covariance is 0, and {nothing}"
+        why += f"; in a micro-batch of one response all advantages are equal, so every covariance is 0, and {nothing}"
     yield f"tokens of {mode}", why
 
 
@@ -309,16 +277,11 @@ def _effect(slot: str, here: Any, paper: Any) -> str:
     if isinstance(here, UnknownPiece):
         return "no piece of rlviz: what it does to the gradient is not said here"
     if isinstance(here, WEIGHTED):
-        what = "response" if here.ratio is mismatch.sequence_weight else "token"
-        effects = [
-            f"the gradient of each {what} is multiplied by its weight w between the two engines, 1 where they agree"
-        ]
+        effect = "the gradient is multiplied by the weight w between the two engines, 1 where they agree"
         if isinstance(here, mismatch.MaskedWeight):
-            below = f"below {here.lowest:g} or " if here.lowest else ""
-            effects.append(f"a {what} with w {below}above {here.highest:g} has no gradient")
-        if not (isinstance(paper, WEIGHTED) or is_same(here.advantage, paper)):
-            effects.append(_effect(slot, here.advantage, paper))
-        return "; ".join(effects)
+            effect += f"; {f'below {here.lowest:g} and ' if here.lowest else ''}above {here.highest:g} there is none"
+        is_plain = isinstance(paper, WEIGHTED) or is_same(here.advantage, paper)
+        return effect if is_plain else f"{effect}; {_effect(slot, here.advantage, paper)}"
     if isinstance(here, bounds.FixedBounds):
         return f"a token's gradient ends at ratio {1 + here.eps_high:g} where A > 0, and at {1 - here.eps_low:g} where A < 0"
     if isinstance(here, bounds.UpperBound):
@@ -329,12 +292,9 @@ def _effect(slot: str, here: Any, paper: Any) -> str:
     if kind_of(here) is kind_of(paper) and isinstance(here, preference.ImplicitReward):
         times = here.beta / paper.beta
         return f"the gradient begins at {times:.3g} times the length, and fades at {1 / times:.3g} times the log-ratio"
-    if slot == "advantage" and getattr(here, "scale", "") == "none":
-        return "A is not divided by a std: groups of one success among many weigh less than those that are half right"
-    if slot == "advantage" and getattr(here, "scale", "") == "batch_std":
-        return "all groups are divided by one std, so none is lifted by a small std of its own"
     numbers = dict(getattr(here, "__dict__", {}))
-    return EFFECTS.get(kind_of(here), reason(here)).format(**numbers, apart=trl.slopes_apart(numbers.get("beta", 0)))
+    effect = EFFECTS.get(numbers.get("scale", kind_of(here)), reason(here))
+    return effect.format(**numbers, apart=trl.slopes_apart(numbers.get("beta", 0)))
 
 
 def _by_reason(rows: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
@@ -355,86 +315,3 @@ def _unknown_names(unknown: Mapping[str, str]) -> list[str]:
         else:
             lines.insert(0, ", ".join(names))
     return lines
-
-
-# -- entries of notebooks/symptoms.md
-def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
-    """Give (heading, why) for what people with such a configuration ask about, the gravest first."""
-    o, is_verl = config.options, config.kind == VERL
-    if batch.refused:
-        yield "How many prompts are in a batch?", "it cannot start so"
-    if isinstance(algorithm, PreferenceOptimization):
-        yield "In DPO the chosen response becomes less likely", "the loss sees the margin alone"
-        return
-    slots = algorithm.slots()
-    longest = _longest(config)
-    lora = (o["actor_rollout_ref.model.lora_rank"] or 0) > 0 if is_verl else config.lora
-    adapter = is_verl and o["actor_rollout_ref.model.lora_adapter_path"]
-    rate = o[A + "optim.lr"] if is_verl else o["learning_rate"]
-    width = getattr(slots["bounds"], "eps_high", 0)
-    truncates = (o[R + "top_p"] if is_verl else o["top_p"]) < 1 or (o[R + "top_k"] if is_verl else o["top_k"] or 0) > 0
-    uncorrected = not isinstance(slots["advantage"], WEIGHTED) and slots["ratio"] is not ratios.ratio_to_sampler
-    has_model = is_verl and (o["reward.reward_model.enable"] or o["reward_model.enable"])
-    adds = not is_verl and o["multi_objective_aggregation"] == "sum_then_normalize"
-    rows = (  # heading, whether it is worth knowing here, why
-        (
-            "GSPO's ε is tiny, and it clips a lot",
-            slots["ratio"] is ratios.sequence_ratio and width > 0.01 and not batch.on_policy,
-            f"ε = {width:g} clips almost no ratio of a whole response",
-        ),
-        (
-            "Gradient accumulation changes the result",
-            not is_verl and o["loss_type"] == "bnpo" and batch.accumulation > 1,
-            f"bnpo divides each of {batch.accumulation} parts by its own tokens",
-        ),
-        ('Loss or gradient is NaN, the output is "!!!!!"', not is_verl and o["fp16"], "fp16 is on"),
-        (
-            "LoRA learns nothing at the learning rate of full training",
-            lora and rate < 1e-5,
-            f"LoRA with lr {rate:g}",
-        ),
-        (
-            "The entropy rises, and the reward falls",
-            not lora and rate >= HIGH_RATE,
-            f"lr {rate:g} is {rate / 1e-6:.0f} times the 1e-6 that is usual for full training of large models",
-        ),
-        (
-            "The KL is large at the first step",
-            adapter and slots["kl"] is not None,
-            "the reference is the base without the adapter",
-        ),
-        (
-            "The importance ratio is 2: temperature, top-p or top-k, and the log-probabilities",
-            truncates,
-            "top-p or top-k cuts the sampler",
-        ),
-        (
-            "Old and new log-probabilities differ before the first update",
-            (is_verl or o["use_vllm"]) and uncorrected,
-            "another engine samples, and nothing corrects for it",
-        ),
-        ("The reward rises, the benchmark falls", has_model, "a reward model scores"),
-        (
-            '"Generated too many. Please check if your data are too difficult"',
-            isinstance(slots["select"], selection.DynamicSampling),
-            "filter_groups samples until the batch is full",
-        ),
-        (
-            "Several rewards on different scales",
-            adds and len(o.get("reward_weights") or ()) > 1,
-            "rewards are added before they are standardised",
-        ),
-        ("All responses are cut off", longest is not None and longest <= 512, f"responses end at {longest} tokens"),
-        (
-            "Responses grow longer and longer",
-            slots["aggregate"] is aggregation.sequence_mean,
-            "1/|o| punishes a long wrong answer less a token",
-        ),
-        ("The ratio is always 1, the clip fraction is 0", batch.on_policy, "one update a rollout: no fault"),
-        (
-            "There is no KL in the log",
-            slots["kl"] is None and not getattr(slots["advantage"], "beta", 0),
-            "no KL term: no fault",
-        ),
-    )
-    yield from ((heading, why) for heading, is_worth, why in rows if is_worth)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -44,12 +43,19 @@ SETTINGS = "settings"  # in place of a slot's name: what is the run's, not the a
 
 @dataclass(frozen=True)
 class Fit:
-    """How one piece is said: the grade, the library's options for it, why it is not more, and reward functions to add."""
+    """How one piece is said: a line of an export.
 
-    grade: Grade
+    fit: the grade. fields: the library's options for it. why: it is not more. rewards: reward functions to add. slot, piece:
+    whose line it is. is_unknown: whether the piece is one of the user's own, of which the library knows nothing.
+    """
+
+    fit: Grade
     fields: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
     rewards: tuple[str, ...] = ()
+    slot: str = ""
+    piece: str = ""
+    is_unknown: bool = False
 
     def beside(self, fields: Mapping[str, Any]) -> Fit:
         """Return this fit with more options."""
@@ -107,7 +113,7 @@ class Case:
     """What a row may look at beside its piece. pieces: slot → piece. accumulation: parts of an update, one backward each."""
 
     pieces: Mapping[str, Any]
-    settings: TrainSettings
+    settings: Any  # TrainSettings, of pairs PairSettings
     accumulation: int = 1
 
     @property
@@ -146,19 +152,6 @@ def piece_of(kind: Callable[..., Any], parameters: Parameters, options: Mapping[
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A line of an export. is_unknown: whether the piece is one of the user's own, of which the library knows nothing."""
-
-    slot: str
-    piece: str
-    fit: Grade
-    why: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    rewards: tuple[str, ...] = ()
-    is_unknown: bool = False
-
-
-@dataclass(frozen=True)
 class Measured:
     """How far loss and gradient were from ours on one batch of real responses.
 
@@ -187,7 +180,7 @@ class Export:
     to: str
     algorithm: str
     kind: str
-    slots: tuple[Slot, ...]
+    slots: tuple[Fit, ...]
     measured: Measured | None = None
 
     @property
@@ -216,7 +209,7 @@ class Export:
         """The slots with a piece of the user's own."""
         return tuple(line.slot for line in self.slots if line.is_unknown)
 
-    def at(self, slot: str) -> Slot:
+    def at(self, slot: str) -> Fit:
         """Return the line of a slot."""
         return next(line for line in self.slots if line.slot == slot)
 
@@ -235,16 +228,6 @@ class Export:
             ],
             "measured": None if self.measured is None else asdict(self.measured) | {"how": measurements()["how"]},
         }
-
-    def __str__(self) -> str:
-        lines = [f"{self.algorithm} in {self.to} {CHECKED[self.to]}, {self.kind}: {self.fit}"]
-        for line in self.slots:
-            options = ", ".join(f"{name}={value!r}" for name, value in line.fields.items())
-            words = "; ".join(filter(None, [options, *line.rewards, line.why]))
-            lines.append(f"  {line.fit:13} {line.slot:20} {line.piece}{f': {words}' if words else ''}")
-        if self.measured is not None:
-            lines += textwrap.wrap(f"Measured: {self.measured}, {measurements()['how']}", 120, initial_indent="  ")
-        return "\n".join(lines)
 
 
 @cache
@@ -267,11 +250,11 @@ def kind_of(piece: Any) -> Any:
     return piece if piece is None or inspect.isfunction(piece) else type(piece)
 
 
-def slot_lines(table: Table, case: Case) -> Iterator[Slot]:
-    """Give a line for each of the eight slots."""
-    for slot in SLOTS:
+def slot_lines(table: Table, case: Case) -> Iterator[Fit]:
+    """Give a line for each slot of a table."""
+    for slot, rows in table.items():
         piece = case.pieces[slot]
-        row = table[slot].get(kind_of(piece))
+        row = rows.get(kind_of(piece))
         if row is None:
             yield unknown_line(slot, piece, ", of which the library knows nothing")
         else:
@@ -279,7 +262,7 @@ def slot_lines(table: Table, case: Case) -> Iterator[Slot]:
             yield line_of(slot, piece, fit)
 
 
-def settings_lines(library: str, case: Case, fits: Mapping[str, Fit]) -> Iterator[Slot]:
+def settings_lines(library: str, case: Case, fits: Mapping[str, Fit]) -> Iterator[Fit]:
     """Give a line for each part of the settings of which a library says how it fits, in the order of these."""
     s, (longest,) = case.settings, fits["lengths"].fields.values()
     words = {
@@ -301,14 +284,14 @@ def optimizer_words(settings: Settings) -> str:
     return f"AdamW, lr {settings.lr:g}, gradient norm {settings.max_grad_norm:g}"
 
 
-def line_of(slot: str, piece: Any, fit: Fit) -> Slot:
+def line_of(slot: str, piece: Any, fit: Fit) -> Fit:
     """Return the line of a piece, or of words in its place."""
-    return Slot(slot, piece if isinstance(piece, str) else label(piece), fit.grade, fit.why, fit.fields, fit.rewards)
+    return replace(fit, slot=slot, piece=piece if isinstance(piece, str) else label(piece))
 
 
-def unknown_line(slot: str, piece: Any, why: str) -> Slot:
+def unknown_line(slot: str, piece: Any, why: str) -> Fit:
     """Return the line of a piece of the user's own; why: how the words "a piece of your own" go on."""
-    return Slot(slot, label(piece), "inexpressible", f"a piece of your own{why}", is_unknown=True)
+    return line_of(slot, piece, Fit("inexpressible", why=f"a piece of your own{why}", is_unknown=True))
 
 
 def settings_of_large_models(algorithm: Algorithm, **changed: Any) -> Settings:

@@ -121,7 +121,7 @@ def command_framework(word: str) -> str:
 def entry_point(words: Sequence[str]) -> tuple[int, str]:
     """Return after which word of a command its options begin, and what it starts: a module, a script, or a command."""
     begin = words[:LONGEST_LAUNCH]
-    for position, (word, following) in enumerate(zip(begin, [*begin[1:], ""], strict=True)):
+    for position, (word, following) in enumerate(zip(begin, [*begin[1:], ""], strict=False)):
         if word in ("-m", "--module") and re.fullmatch(r"[A-Za-z_][\w.]*", following):
             return position + 2, following
         if re.fullmatch(r"[^=\s]*\w\.py", word):

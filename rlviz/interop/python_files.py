@@ -16,6 +16,7 @@ OPERATORS = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
 
 
@@ -61,25 +62,22 @@ class Names:
     def owner(self, kind: str | None) -> Owner | None:
         """Return whose the file is; None for TRL's own, and where its imports say nothing."""
         origin = next((module for module, name in self.imported.values() if kind and name == kind), "")
-        roots = {module for module, name in self.imported.values() if not name or module.partition(".")[0] == name}
-        others = [(module, module_framework(module)) for module in self.modules]
-        is_trls = origin.partition(".")[0] == "trl" or (not origin and "trl" in roots)
-        if kind and kind not in self.classes and is_trls:
+        is_own = kind in self.classes and not set(self.classes[kind]) & {"TrainingArguments", *TRL_KINDS}
+        is_trls = (
+            kind is not None and not is_own and (origin or next(iter(self.modules), "")).partition(".")[0] == "trl"
+        )
+        for module in self.modules:
+            framework = module_framework(module)
             # beside TRL's own configuration only what takes over its loss counts
-            others = [(module, name) for module, name in others if name in BUILDS_ON]
-        for module, name in others:
-            if name not in ("", "TRL", "verl") and (not origin or module == origin or name in BUILDS_ON):
-                return Owner(name, f"it imports {module}")
-        if kind and origin and module_framework(origin) != "TRL":
+            if framework in BUILDS_ON or (framework not in ("", "TRL", "verl") and not is_trls):
+                return Owner(framework, f"it imports {module}")
+        if origin and module_framework(origin) != "TRL":
             return Owner(origin.partition(".")[0], f"its {kind} is that of {origin}")
-        bases = set(self.classes.get(kind or "", TRL_KINDS))
-        if not bases & {"TrainingArguments", *TRL_KINDS}:
+        if is_own:
             return Owner("the file itself", f"it defines a {kind} of its own")
         from_trl = [name for module, name in self.imported.values() if module_framework(module) == "TRL"]
         configs = [name for name in from_trl if name.endswith("Config") and name not in ("ModelConfig", "SFTConfig")]
-        if kind is None and configs:
-            return Owner("TRL", "whose loss is another", configs[0])
-        return None
+        return Owner("TRL", "whose loss is another", configs[0]) if kind is None and configs else None
 
 
 def last_name(node: ast.expr) -> str:

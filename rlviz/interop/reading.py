@@ -19,7 +19,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import trl, verl
 from rlviz.interop.configs import VERL, Config
-from rlviz.interop.exporting import Case, Slot, Table, UnknownPiece, kind_of, piece_of, slot_lines
+from rlviz.interop.exporting import Case, Fit, Table, UnknownPiece, kind_of, piece_of, slot_lines
 from rlviz.pieces import (
     advantages,
     aggregation,
@@ -175,12 +175,9 @@ def _weighted(plain: Any, level: str, bound: str, low: float, high: float | None
     ratio = mismatch.sequence_weight if level == "sequence" else ratios.token_ratio
     if high is None or high >= NEVER:
         return mismatch.FullWeight(ratio, plain)
-    try:
-        if bound == "mask":
-            return mismatch.MaskedWeight(float(low), float(high), ratio, plain)
-        return mismatch.TruncatedWeight(float(high), ratio, plain)
-    except ValueError:
-        return UnknownPiece(f"({plain}) · w, {level} {bound} {low:g} … {high:g}")
+    if bound == "mask":
+        return mismatch.MaskedWeight(float(low), float(high), ratio, plain)
+    return mismatch.TruncatedWeight(float(high), ratio, plain)
 
 
 def _verl_algorithm(o: Options) -> Algorithm:
@@ -292,12 +289,8 @@ def _verl_shape(o: Options) -> Any:
     if o["reward.reward_manager.name"] != "dapo" or not o.get(buffer + "enable"):
         return None
     longest = o.get("reward.reward_kwargs.max_resp_len") or o["data.max_response_length"]
-    try:
-        return shaping.SoftOverlongPunishment(
-            int(longest), int(o[buffer + "len"]), float(o.get(buffer + "penalty_factor", 1))
-        )
-    except (KeyError, TypeError, ValueError):
-        return UnknownPiece("overlong punishment")
+    length, factor = o[buffer + "len"], o.get(buffer + "penalty_factor", 1)
+    return shaping.SoftOverlongPunishment(int(longest), int(length), float(factor))
 
 
 def _pair_algorithm(o: Options) -> Algorithm:
@@ -408,7 +401,7 @@ def beyond_slots(
     idle: options without an effect, which say nothing.
     """
     options, accounted = config.options, set(idle)
-    exported: dict[str, tuple[Any, Slot]] = {}
+    exported: dict[str, tuple[Any, Fit]] = {}
     if not isinstance(algorithm, PreferenceOptimization):
         table: Table = verl.TABLE if config.kind == VERL else trl.TABLE
         lines = [

@@ -1,10 +1,12 @@
+# ruff: noqa: E501  a row is a line
 """Facts that follow from options alone, by the sources of TRL 1.16.0 and verl 0.9.1: tables of rows, and their reader.
 
 IDLE: options that change nothing | when | why. LOG: columns that are not always there | when. FIRST: what the log shows in the
-first ten steps | when; of rows that begin with the same word, the first that holds.
+first ten steps | when; of rows that begin with the same word, the first that holds. SYMPTOMS: an entry of
+notebooks/symptoms.md | when | why, the gravest first.
 
-When: conditions, all of which must hold. `name: a b` is one of these values, `name: not a b` none of them, on and off are true
-and false; `one update`: a rollout serves one update alone; `equal micro-batches`: verl's of old and new log-probabilities.
+When: conditions, all of which must hold. `name: a b` is one of these values, `name: not a b` none of them, `name: < 1` a smaller
+number, on and off are true and false; `one update`: a rollout serves one update alone; `refused`: the library would not start.
 A name that ends in * stands for all that begin so. Of verl, `.name` is below actor_rollout_ref.actor, `@name` below algorithm,
 `%name` below algorithm.rollout_correction, `&name` below reward.reward_kwargs.overlong_buffer_cfg.
 """
@@ -12,13 +14,14 @@ A name that ends in * stands for all that begin so. Of verl, `.name` is below ac
 from __future__ import annotations
 
 import fnmatch
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from rlviz.interop.batches import Batch
 from rlviz.interop.configs import VERL, Config
-from rlviz.interop.verl import ACTOR
+from rlviz.interop.verl import ACTOR, ROLLOUT
 from rlviz.runs import log_names
 
 FOLDERS = {
@@ -26,6 +29,13 @@ FOLDERS = {
     "@": "algorithm.",
     "%": "algorithm.rollout_correction.",
     "&": "reward.reward_kwargs.overlong_buffer_cfg.",
+}
+MODEL = "actor_rollout_ref.model."
+ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+OF_BATCH: dict[str, Callable[[Batch], bool]] = {
+    "one update": lambda batch: batch.on_policy,
+    "more updates": lambda batch: not batch.on_policy,
+    "refused": lambda batch: bool(batch.refused),
 }
 WRITTEN = {"GRPOConfig": log_names.GRPO, "DPOConfig": log_names.DPO, VERL: log_names.VERL}
 # read, and not written by these versions: `carried` writes the first, older ones the others
@@ -129,8 +139,7 @@ logging_steps: a row is the mean of {logging_steps} updates, and the first is no
 learning_rate of the first step is 0: it teaches nothing | warmup_steps: on
 """,
     VERL: f"""
-actor/pg_clipfrac and actor/ppo_kl stay at 0: one update a rollout | one update, equal micro-batches, MODES
-actor/pg_clipfrac and actor/ppo_kl are about 0 (1e-4), exactly only if {{sizes}} | one update, MODES
+actor/pg_clipfrac and actor/ppo_kl are about 0 (1e-4): one update a rollout; exactly 0 only where both passes over the batch have micro-batches of one size (rollout.log_prob_micro_batch_size_per_gpu, actor.ppo_micro_batch_size_per_gpu) | one update, MODES
 actor/pg_clipfrac and actor/ppo_kl are means over a rollout's {{updates}} updates, of which the first has every ratio at 1 | MODES
 actor/pg_loss is of either sign, with log π in the place of the ratio | .policy_loss.loss_mode: cispo gpg dppo_tv dppo_kl
 actor/pg_loss is near 0, of either sign, while actor/grad_norm is not | one update, %bypass_mode: off
@@ -141,6 +150,49 @@ actor/lr of the first step is 0: it teaches nothing | .optim.lr_warmup_steps: no
 actor/lr of the first step is 0: it teaches nothing | .optim.lr_warmup_steps_ratio: on
 """.replace("MODES", "%bypass_mode: off, .policy_loss.loss_mode: not gpg kl_cov sapo dro"),
 }
+
+GRAVEST = "How many prompts are in a batch? | refused | it cannot start so"
+LAST = """
+The ratio is always 1, the clip fraction is 0 | one update | one update a rollout: no fault
+There is no KL in the log | {} | no KL term: no fault
+"""
+RATIO_OF_2 = "The importance ratio is 2: temperature, top-p or top-k, and the log-probabilities"
+GSPO = "GSPO's ε is tiny, and it clips a lot"
+LORA = "LoRA learns nothing at the learning rate of full training"
+HIGH_RATE = "lr {rate:g} is {times:.0f} times the 1e-6 that is usual for full training of large models"
+ENGINES = "another engine samples, and nothing corrects for it"
+SYMPTOMS = {
+    "GRPOConfig": f"""
+{GRAVEST}
+{GSPO} | importance_sampling_level: sequence, epsilon_high: > 0.01, more updates | ε = {{width:g}} clips almost no ratio of a whole response
+Gradient accumulation changes the result | loss_type: bnpo, gradient_accumulation_steps: > 1 | bnpo divides each of {{parts}} parts by its own tokens
+Loss or gradient is NaN, the output is "!!!!!" | fp16: on | fp16 is on
+{LORA} | use_peft: on, learning_rate: < 1e-5 | LoRA with lr {{rate:g}}
+The entropy rises, and the reward falls | use_peft: off, learning_rate: >= 1e-5 | {HIGH_RATE}
+{RATIO_OF_2} | top_p: < 1 | top-p cuts the sampler
+{RATIO_OF_2} | top_k: > 0 | top-k cuts the sampler
+Old and new log-probabilities differ before the first update | use_vllm: on, vllm_importance_sampling_correction: off | {ENGINES}
+Several rewards on different scales | multi_objective_aggregation: sum_then_normalize, reward_weights: several | rewards are added before they are standardised
+All responses are cut off | max_completion_length: <= 512 | responses end at {{longest}} tokens
+Responses grow longer and longer | loss_type: grpo sapo | 1/|o| punishes a long wrong answer less a token
+{LAST.format("beta: off")}""",
+    "DPOConfig": "In DPO the chosen response becomes less likely | | the loss sees the margin alone",
+    VERL: f"""
+{GRAVEST}
+{GSPO} | .policy_loss.loss_mode: gspo, .clip_ratio_high: > 0.01, more updates | ε = {{width:g}} clips almost no ratio of a whole response
+{LORA} | {MODEL}lora_rank: on, .optim.lr: < 1e-5 | LoRA with lr {{rate:g}}
+The entropy rises, and the reward falls | {MODEL}lora_rank: off, .optim.lr: >= 1e-5 | {HIGH_RATE}
+The KL is large at the first step | {MODEL}lora_adapter_path: on, .use_kl_loss: on | the reference is the base without the adapter
+{RATIO_OF_2} | {ROLLOUT}top_p: < 1 | top-p cuts the sampler
+{RATIO_OF_2} | {ROLLOUT}top_k: > 0 | top-k cuts the sampler
+Old and new log-probabilities differ before the first update | %rollout_is: off, %bypass_mode: off | {ENGINES}
+The reward rises, the benchmark falls | reward.reward_model.enable: on | a reward model scores
+The reward rises, the benchmark falls | reward_model.enable: on | a reward model scores
+"Generated too many. Please check if your data are too difficult" | @filter_groups.enable: on | filter_groups samples until the batch is full
+All responses are cut off | data.max_response_length: <= 512 | responses end at {{longest}} tokens
+Responses grow longer and longer | .loss_agg_mode: seq-mean-token-mean | 1/|o| punishes a long wrong answer less a token
+{LAST.format(".use_kl_loss: off, @use_kl_in_reward: off")}""",
+}  # fmt: skip
 
 Condition = Callable[[Mapping[str, Any], Batch], bool]
 
@@ -161,47 +213,46 @@ def columns(config: Config, batch: Batch) -> list[str]:
     return always + [name for names, _ in _holding(LOG[config.kind], config, batch) for name in names.split()]
 
 
-def first_steps(config: Config, batch: Batch) -> Iterator[str]:
-    """Give what the log shows in the first ten steps, as far as it follows from the options."""
-    words: set[str] = set()
-    numbers = {"updates": batch.updates, "logging_steps": config.options.get("logging_steps")}
-    numbers |= {"sizes": _micro_batches(config.options)[1]} if config.kind == VERL else {}
-    numbers |= {"warmup": config.options.get("trainer.critic_warmup")}
-    beta = config.options.get("beta") or 1.0
+def first_steps(config: Config, batch: Batch) -> list[str]:
+    """Return what the log shows in the first ten steps, as far as it follows from the options."""
+    first: dict[str, str] = {}
     for text, _ in _holding(FIRST[config.kind], config, batch):
-        if text.split()[0] not in words:
-            words.add(text.split()[0])
-            yield text.format(**numbers, ipo=(1 / (2 * beta)) ** 2)
+        first.setdefault(text.split()[0], text)
+    return list(first.values())
 
 
-def _micro_batches(options: Mapping[str, Any]) -> tuple[bool, str]:
-    """Return whether verl computes the old and the new log-probabilities in micro-batches of one size, and how to.
-
-    16-bit kernels are not invariant to the size of a batch.
-    """
-    rollout, names = "actor_rollout_ref.rollout.", ("micro_batch_size_per_gpu", "max_token_len_per_gpu")
-    packed = options[ACTOR + "use_dynamic_bsz"]
-    old_packed = options[f"{rollout}log_prob_use_dynamic_bsz"]
-    old_packed = packed if isinstance(old_packed, str) else old_packed  # by default as the actor's
-    name = names[bool(packed)]
-    old, new = options[f"{rollout}log_prob_{name}"], options[f"{ACTOR}ppo_{name}"]
-    old = new if isinstance(old, str) else old
-    words = f"rollout.log_prob_{name} ({old}) equals actor.ppo_{name} ({new}): two passes over the batch, one update a rollout"
-    return old == new and packed == old_packed, words
+def symptoms(config: Config, batch: Batch) -> dict[str, str]:
+    """Return heading of notebooks/symptoms.md → why, of what people with such a configuration ask about."""
+    whys: dict[str, str] = {}
+    for heading, why in _holding(SYMPTOMS[config.kind], config, batch):
+        whys.setdefault(heading, why)
+    return whys
 
 
 def _holding(text: str, config: Config, batch: Batch) -> Iterator[tuple[str, str]]:
-    """Give the first and the last field of the rows whose conditions hold."""
-    options = config.options
+    """Give the first and the last field of the rows whose conditions hold, with the numbers of the run in them."""
+    options, is_verl = config.options, config.kind == VERL
+    rate = options[ACTOR + "optim.lr" if is_verl else "learning_rate"]
+    numbers = {
+        "updates": batch.updates,
+        "parts": batch.accumulation,
+        "logging_steps": options.get("logging_steps"),
+        "warmup": options.get("trainer.critic_warmup"),
+        "width": options.get(ACTOR + "clip_ratio_high" if is_verl else "epsilon_high"),
+        "longest": options.get("data.max_response_length" if is_verl else "max_completion_length"),
+        "rate": rate,
+        "times": (rate or 0) / 1e-6,
+        "ipo": (1 / (2 * (options.get("beta") or 1.0))) ** 2,
+    }
     for what, conditions, why in rows(text):
         if all(condition(options, batch) for condition in conditions):
-            yield what, why
+            yield what.format(**numbers), why.format(**numbers)
 
 
 @cache
 def rows(text: str) -> list[tuple[str, list[Condition], str]]:
     """Return a table's rows: what, when, why."""
-    parts = [(*line.split(" |"), "")[:3] for line in text.strip().splitlines()]
+    parts = [(*line.split(" |"), "")[:3] for line in text.splitlines() if line.strip()]
     return [
         (what, [_condition(words) for words in when.strip().split(", ") if words], why.strip())
         for what, when, why in parts
@@ -214,18 +265,21 @@ def full_name(name: str) -> str:
 
 
 def _condition(text: str) -> Condition:
-    if text == "one update":
-        return lambda options, batch: batch.on_policy
-    if text == "equal micro-batches":
-        return lambda options, batch: _micro_batches(options)[0]
+    if text in OF_BATCH:
+        return lambda options, batch: OF_BATCH[text](batch)
     name, _, words = text.partition(": ")
-    option, values = full_name(name), words.split()
-    if values in (["on"], ["off"]):
-        return lambda options, batch: bool(options.get(option)) == (values == ["on"])
+    option, (first, *values) = full_name(name), words.split()
+    if first in ("on", "off"):
+        return lambda options, batch: bool(options.get(option)) == (first == "on")
+    if first == "several":
+        return lambda options, batch: len(options.get(option) or ()) > 1
+    if first in ORDER:
+        number = float(values[0])
+        return lambda options, batch: ORDER[first](number if options[option] is None else options[option], number)
 
     def holds(options: Mapping[str, Any], batch: Batch) -> bool:
         value = options.get(option)
         texts = {str(item) for item in (value if isinstance(value, list) else [value])}
-        return not texts & set(values) if values[0] == "not" else texts <= set(values)
+        return not texts & set(values) if first == "not" else texts <= {first, *values}
 
     return holds

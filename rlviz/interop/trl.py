@@ -8,7 +8,6 @@ from typing import Any
 
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.family import Algorithm
-from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop.exporting import (
     NO_OBSERVATIONS,
     SETTINGS,
@@ -16,7 +15,6 @@ from rlviz.interop.exporting import (
     Export,
     Fit,
     Parameters,
-    Slot,
     Table,
     approximate,
     case_of,
@@ -29,7 +27,6 @@ from rlviz.interop.exporting import (
     options_of,
     settings_lines,
     slot_lines,
-    unknown_line,
     warn_of_another_version,
 )
 from rlviz.pieces import (
@@ -85,6 +82,7 @@ READ = "read in TRL's code, not measured"
 UNBIASED = (
     "the slope is −βΔ in place of β(1 − e^Δ), Δ = log π_ref/π; at Δ = 1 they are {apart:.2g} apart, beside |A| ≈ 1"
 )
+MEANS = (aggregation.sequence_mean, aggregation.token_mean, aggregation.Constant, aggregation.sequence_sum)
 NO_LIMITS = "the surrogate takes no limits"
 NO_CRITIC = "TRL 1.16 has no critic, PPOTrainer is gone"
 # kind of surrogate → the loss_type that has it, where that is not the clipped one
@@ -261,6 +259,12 @@ def _filter(piece: Any, case: Case) -> Fit:
     )
 
 
+def _sigmoid(piece: preference.SigmoidPreference, case: Case) -> Fit:
+    if piece.label_smoothing:
+        return inexpressible("TRL's sigmoid ignores label_smoothing without a word, and its robust is another formula")
+    return exact({"loss_type": ["sigmoid"]})
+
+
 def _equal_groups(case: Case) -> str:
     """Return what becomes in TRL of groups that are all right or all wrong, which ours leaves out."""
     if case.kind("shape") in (None, shaping.OverlongFilter):
@@ -335,12 +339,7 @@ TABLE: Table = {
         kl.KLInReward: f"GRPOTrainer's KL is in the loss: {SCORING}",
         kl.KLToOld: f"TRL's KL is to the reference: {LOSS}",
     },
-    "aggregate": {
-        aggregation.sequence_mean: _aggregate,
-        aggregation.token_mean: _aggregate,
-        aggregation.Constant: _aggregate,
-        aggregation.sequence_sum: _aggregate,
-    },
+    "aggregate": dict.fromkeys(MEANS, _aggregate),
     "shape": {
         None: exact(),
         shaping.SoftOverlongPunishment: _overlong,
@@ -363,6 +362,26 @@ TABLE: Table = {
 }
 
 
+NO_REWARD = "DPOTrainer's reward is β log(π / π_ref): the trainers of trl.experimental are others"
+NO_LOSS = "DPOConfig has no such loss: override DPOTrainer's _compute_loss"
+PAIRS: Table = {
+    "reward": {
+        preference.ImplicitReward: lambda p, c: exact({"beta": p.beta}),
+        preference.mean_log_ratio: exact(),
+        preference.log_ratio: "TRL's ipo takes means over tokens, as mean_log_ratio does",
+        preference.LengthNormalized: NO_REWARD,
+        preference.log_odds: NO_REWARD,
+    },
+    "pair loss": {
+        preference.SigmoidPreference: _sigmoid,
+        preference.SquaredPreference: lambda p, c: approximate({"loss_type": ["ipo"], "beta": p.beta}, READ),
+        preference.OddsRatioPreference: NO_LOSS,
+        preference.MarginPreference: NO_LOSS,
+        preference.linear_preference: NO_LOSS,
+    },
+}
+
+
 def to_trl(algorithm: Algorithm, settings: Settings | None = None, *, accumulation: int = 1) -> Export:
     """Return an algorithm and its settings in the words of TRL: the fields of GRPOConfig (of pairs: DPOConfig) and how
     each slot fits.
@@ -375,7 +394,8 @@ def to_trl(algorithm: Algorithm, settings: Settings | None = None, *, accumulati
     subject, chosen = case_of(algorithm, settings, accumulation)
     warn_of_another_version("trl")
     if isinstance(chosen, PairSettings):
-        lines = tuple(_pair_lines(subject, chosen, accumulation))
+        slots = slot_lines(PAIRS, Case(subject.beyond_the_slots(), chosen))
+        lines = (*slots, *_pair_settings(chosen, accumulation))
         return Export("trl", subject.name, "DPOConfig", lines, measured("trl", subject))
     case = Case(subject.slots(), chosen, accumulation)
     lacking = inexpressible(NO_CRITIC if isinstance(subject, ActorCritic) else NO_OBSERVATIONS)
@@ -449,31 +469,8 @@ def _warm_up(s: Settings, updates: int) -> Fit:
     )
 
 
-def _pair_lines(algorithm: PreferenceOptimization, s: PairSettings, accumulation: int) -> Iterator[Slot]:
-    """Give a line for the reward of pairs, their loss, and each part of the settings."""
-    loss, reward = algorithm.pair_loss, algorithm.reward
-    beta = getattr(loss if isinstance(loss, preference.SquaredPreference) else reward, "beta", None)
-    betas = {} if beta is None else {"beta": beta}
-    if isinstance(reward, preference.ImplicitReward) or reward is preference.mean_log_ratio:
-        fits = {"reward": (reward, exact(betas))}
-    elif reward is preference.log_ratio:
-        fits = {"reward": (reward, inexpressible("TRL's ipo takes means over tokens, as mean_log_ratio does", betas))}
-    else:
-        why = "DPOTrainer's reward is β log(π / π_ref): the trainers of trl.experimental are others"
-        fits = {"reward": (reward, inexpressible(why, betas))}
-    if isinstance(loss, preference.SigmoidPreference) and not loss.label_smoothing:
-        fit = exact({"loss_type": ["sigmoid"]})
-    elif isinstance(loss, preference.SigmoidPreference):
-        fit = inexpressible("TRL's sigmoid ignores label_smoothing without a word, and its robust is another formula")
-    elif isinstance(loss, preference.SquaredPreference):
-        fit = approximate({"loss_type": ["ipo"]}, READ)
-    else:
-        fit = inexpressible("DPOConfig has no such loss: override DPOTrainer's _compute_loss")
-    fits["pair loss"] = loss, fit
-    for slot, (piece, fit) in fits.items():
-        is_known = preference.__name__ in (getattr(piece, "__module__", ""), type(piece).__module__)
-        why = ": override DPOTrainer's _compute_loss"
-        yield line_of(slot, piece, fit) if is_known else unknown_line(slot, piece, why)
+def _pair_settings(s: PairSettings, accumulation: int) -> Iterator[Fit]:
+    """Give a line for each part of the settings."""
     batches = {
         "per_device_train_batch_size": s.batch_size // accumulation,
         "gradient_accumulation_steps": accumulation,

@@ -14,7 +14,6 @@ from rlviz.interop.exporting import (
     Export,
     Fit,
     Parameters,
-    Slot,
     Table,
     approximate,
     case_of,
@@ -284,12 +283,7 @@ TABLE: Table = {
         kl.KLInReward: _kl,
         kl.KLToOld: f"verl's KL is to the reference: {LOSS}",
     },
-    "aggregate": {
-        aggregation.sequence_mean: _aggregate,
-        aggregation.token_mean: _aggregate,
-        aggregation.Constant: _aggregate,
-        aggregation.sequence_sum: _aggregate,
-    },
+    "aggregate": dict.fromkeys((*MEANS, aggregation.sequence_sum), _aggregate),
     "shape": {
         None: exact(),
         shaping.SoftOverlongPunishment: _overlong,
@@ -334,7 +328,7 @@ def to_verl(algorithm: Algorithm, settings: Settings | None = None, *, accumulat
     return Export("verl", subject.name, "ppo_trainer.yaml", tuple(lines), measured("verl", subject))
 
 
-def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Slot]:
+def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Fit]:
     s, controller = case.settings, algorithm.controller
     fields = {
         "critic.model.path": "${actor_rollout_ref.model.path}",  # verl's own default is one of seven billion weights

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]  # transformers needs it
+
 import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.describe import to_json
@@ -18,7 +20,7 @@ from rlviz.interop.exporting import CHECKED, SETTINGS, Export, Measured, measure
 WIDTH = 110
 ESTIMATOR = "algorithm.adv_estimator"
 
-GROUP_SCRIPT = '''
+SCRIPT = """
 import json
 import re
 import sys
@@ -26,12 +28,25 @@ import warnings
 
 import trl
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+from trl import {config}, {trainer}
 {imports}
-MODEL, PROMPTS, OUT = sys.argv[1:]
+MODEL, DATA, OUT = sys.argv[1:]
 if trl.__version__ != "{version}":
     warnings.warn(f"checked with trl {version}; this is {{trl.__version__}}, whose defaults may be others")
+{rewards}
 
+config = {config}(
+    output_dir=OUT,
+    logging_steps=1,
+{fields}
+)
+with open(DATA, encoding="utf-8") as lines:
+    rows = [json.loads(line) for line in lines if line.strip()]
+trainer = {built}(MODEL, {arguments}args=config, train_dataset=Dataset.from_list(rows))
+trainer.train()
+"""
+
+CORRECT = r'''
 
 def text(completion):
     return completion if isinstance(completion, str) else completion[-1]["content"]
@@ -39,50 +54,9 @@ def text(completion):
 
 def correct(completions, answer, **_):
     """1 where the last number of the completion is the answer. Put your own rule here."""
-    numbers = [re.findall(r"-?\\d+(?:\\.\\d+)?", text(completion)) for completion in completions]
+    numbers = [re.findall(r"-?\d+(?:\.\d+)?", text(completion)) for completion in completions]
     return [float(bool(written) and written[-1] == str(right)) for written, right in zip(numbers, answer)]
-{rewards}
-
-config = GRPOConfig(
-    output_dir=OUT,
-    logging_steps=1,
-{fields}
-)
-with open(PROMPTS, encoding="utf-8") as lines:
-    rows = [json.loads(line) for line in lines if line.strip()]
-trainer = {trainer}(
-    MODEL,
-    reward_funcs=[{functions}],
-    args=config,
-    train_dataset=Dataset.from_list(rows),
-)
-trainer.train()
 '''
-
-PAIR_SCRIPT = """
-import json
-import sys
-import warnings
-
-import trl
-from datasets import Dataset
-from trl import DPOConfig, DPOTrainer
-
-MODEL, PAIRS, OUT = sys.argv[1:]
-if trl.__version__ != "{version}":
-    warnings.warn(f"checked with trl {version}; this is {{trl.__version__}}, whose defaults may be others")
-
-config = DPOConfig(
-    output_dir=OUT,
-    logging_steps=1,
-{fields}
-)
-with open(PAIRS, encoding="utf-8") as lines:
-    rows = [json.loads(line) for line in lines if line.strip()]
-trainer = DPOTrainer(MODEL, args=config, train_dataset=Dataset.from_list(rows))
-trainer.train()
-"""
-
 WELL_FORMED = '''
 
 def well_formed(completions, **_):
@@ -125,41 +99,36 @@ def script(export: Export, algorithm: Algorithm) -> str:
     if lacking and isinstance(algorithm, GroupPolicyGradient) and algorithm.can.max_rounds > 1:
         algorithm = in_one_rollout(algorithm)
         head += "\n\nTRL samples one rollout: groups that the algorithm leaves out are not replaced by further prompts."
-    if export.kind == "DPOConfig":
-        body = PAIR_SCRIPT.format(version=CHECKED["trl"], fields=_keywords(export.fields))
-        usage = 'python THIS_FILE MODEL PAIRS.jsonl OUT, where a line is {"prompt": …, "chosen": …, "rejected": …}'
+    parts = {"version": CHECKED["trl"], "config": export.kind, "imports": "", "rewards": "", "arguments": ""}
+    if isinstance(algorithm, GroupPolicyGradient):
+        parts |= _group_parts(export, algorithm, carry=bool(lacking))
+        usage = 'PROMPTS.jsonl OUT, where a line is {"prompt": …, "answer": …}'
     else:
-        body = _group_script(export, algorithm, carry=bool(lacking))
-        usage = 'python THIS_FILE MODEL PROMPTS.jsonl OUT, where a line is {"prompt": …, "answer": …}'
+        parts |= {"trainer": "DPOTrainer", "built": "DPOTrainer", "fields": _keywords(export.fields)}
+        usage = 'PAIRS.jsonl OUT, where a line is {"prompt": …, "chosen": …, "rejected": …}'
     way = "carried" if lacking else "exported"
-    return f'"""{head}\n\n{usage}\n\n{_slot_table(export, way, measured("trl", algorithm, way))}\n"""\n{body}'
+    table = _slot_table(export, way, measured("trl", algorithm, way))
+    return f'"""{head}\n\npython THIS_FILE MODEL {usage}\n\n{table}\n"""\n{SCRIPT.format(**parts)}'
 
 
-def _group_script(export: Export, algorithm: Algorithm, *, carry: bool) -> str:
-    fields, functions, imports = export.fields, ["correct", *export.rewards], [""]
-    if carry:  # what its pieces ask of TRL, they do themselves
-        fields, functions = export.run_fields, ["correct"]
+def _group_parts(export: Export, algorithm: GroupPolicyGradient, *, carry: bool) -> dict[str, str]:
+    """Return what of the script is the algorithm's. Carried, its pieces do themselves what they ask of TRL."""
+    functions, imports = ["correct", *([] if carry else export.rewards)], ""
+    if carry:
         described = json.dumps(to_json(algorithm), ensure_ascii=False)
-        imports = [
-            "from rlviz.interop import carried, from_json",
-            "",
-            f"ALGORITHM = from_json(json.loads({described!r}))",
-            "",
-        ]
-        if isinstance(algorithm, GroupPolicyGradient) and algorithm.asks_for("shape", "well_formed"):
-            functions.append("well_formed")
-    elif any(reward.startswith("get_soft") for reward in export.rewards):
-        imports = ["from trl.rewards import get_soft_overlong_punishment", ""]
-    rewards = WELL_FORMED if "well_formed" in functions else ""
-    rewards += LENGTH_COST if any(name.startswith("length_cost") for name in functions) else ""
-    return GROUP_SCRIPT.format(
-        imports="\n".join(imports),
-        version=CHECKED["trl"],
-        rewards=rewards,
-        fields=_keywords(fields),
-        trainer="carried(GRPOTrainer, ALGORITHM)" if carry else "GRPOTrainer",
-        functions=", ".join(functions),
-    )
+        imports = f"from rlviz.interop import carried, from_json\n\nALGORITHM = from_json(json.loads({described!r}))\n"
+        functions += ["well_formed"] if algorithm.asks_for("shape", "well_formed") else []
+    elif any(name.startswith("get_soft") for name in functions):
+        imports = "from trl.rewards import get_soft_overlong_punishment\n"
+    texts = {"correct": CORRECT, "well_formed": WELL_FORMED, "length_cost": LENGTH_COST}
+    return {
+        "trainer": "GRPOTrainer",
+        "built": "carried(GRPOTrainer, ALGORITHM)" if carry else "GRPOTrainer",
+        "imports": imports,
+        "rewards": "".join(texts.get(name.partition("(")[0], "") for name in functions),
+        "fields": _keywords(export.run_fields if carry else export.fields),
+        "arguments": f"reward_funcs=[{', '.join(functions)}], ",
+    }
 
 
 def _keywords(fields: Mapping[str, Any]) -> str:
@@ -201,34 +170,15 @@ def yaml_text(export: Export) -> str:
     estimator = re.sub(r"\W+", "_", export.algorithm.lower())
     if ESTIMATOR not in export.fields:  # verl would take its own default: GAE, with a critic
         head.insert(2, f"verl stops at {ESTIMATOR} until yours is registered there: @register_adv_est({estimator!r})")
-    tree: dict[str, Any] = {}
+    tree: dict[str, Any] = {
+        "defaults": ["ppo_trainer", "_self_"],
+        "hydra": {"searchpath": ["pkg://verl.trainer.config"]},
+    }
     for name, value in {ESTIMATOR: estimator, **export.fields}.items():
         *folders, last = name.split(".")
         branch = tree
         for folder in folders:
             branch = branch.setdefault(folder, {})
         branch[last] = value
-    defaults = [
-        "defaults:",
-        "  - ppo_trainer",
-        "  - _self_",
-        "hydra:",
-        "  searchpath:",
-        "    - pkg://verl.trainer.config",
-    ]
     comments = [f"# {line}".rstrip() for line in head]
-    return "\n".join([*comments, *defaults, *_nested(tree), ""])
-
-
-def _nested(tree: Mapping[str, Any], indent: str = "") -> list[str]:
-    """Return a tree as lines of YAML; a number with an exponent needs its point, or it would be a text."""
-    lines = []
-    for name, value in tree.items():
-        text = json.dumps(value)
-        if isinstance(value, dict):
-            lines += [f"{indent}{name}:", *_nested(value, indent + "  ")]
-        elif isinstance(value, float) and "e" in text and "." not in text:
-            lines.append(f"{indent}{name}: {text.replace('e', '.0e')}")
-        else:
-            lines.append(f"{indent}{name}: {text}")
-    return lines
+    return "\n".join([*comments, yaml.safe_dump(tree, sort_keys=False)])

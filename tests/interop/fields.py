@@ -7,7 +7,7 @@ Needs trl 1.16.0, and verl 0.9.1 where Python finds it; an unpacked wheel on the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 import rlviz.interop
+from rlviz.interop.configs import VERL
 
 FILE = Path(rlviz.interop.__file__).parent / "fields.json"
 OPEN = "…"  # in place of what is below an option, for what nobody sets who asks which algorithm it is
@@ -43,25 +44,25 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 
 
 def verl_defaults(folder: Path) -> dict[str, Any]:
-    """Return the options of all engines, nested as in YAML; where engines differ, the default of ppo_trainer.yaml."""
-    tree: dict[str, Any] = {}
+    """Return the options of all engines, with dots; where engines differ, the default of ppo_trainer.yaml."""
+    options: dict[str, Any] = {}
     files = sorted(
         (folder / CONFIGS).glob("_generated_ppo_*trainer.yaml"),
         key=lambda f: (f.name != "_generated_ppo_trainer.yaml", f.name),
     )
     for file in files:
-        _add(tree, yaml.safe_load(file.read_text(encoding="utf-8")))
-    return tree
+        _add(options, yaml.safe_load(file.read_text(encoding="utf-8")), "")
+    return options
 
 
-def _add(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
+def _add(options: dict[str, Any], more: Mapping[str, Any], above: str) -> None:
     for name, value in more.items():
         if name in WITHOUT:
-            tree[name] = OPEN
+            options[above + name] = OPEN
         elif isinstance(value, dict) and value:
-            _add(tree.setdefault(name, {}), value)
+            _add(options, value, f"{above}{name}.")
         elif name != "_target_":
-            tree.setdefault(name, OPEN if value == {} else value)
+            options.setdefault(above + name, OPEN if value == {} else value)
 
 
 def verl_folder() -> Path | None:
@@ -70,23 +71,9 @@ def verl_folder() -> Path | None:
     return Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
 
 
-def lines(table: Mapping[str, Any], indent: str = " ") -> Iterator[str]:
-    """Give JSON whose inner objects stand on a line each."""
-    for position, (name, value) in enumerate(table.items()):
-        comma = "," * (position < len(table) - 1)
-        deep = isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
-        if deep:
-            yield f"{indent}{json.dumps(name)}: {{"
-            yield from lines(value, indent + " ")
-            yield f"{indent}}}{comma}"
-        else:
-            yield f"{indent}{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}{comma}"
-
-
 if __name__ == "__main__":
     folder = verl_folder()
     if folder is None:
         raise SystemExit("verl 0.9.1 is not on the path")
-    FILE.write_text(
-        "\n".join(["{", *lines({**trl_defaults(), "verl": verl_defaults(folder)}), "}", ""]), encoding="utf-8"
-    )
+    table = {**trl_defaults(), VERL: verl_defaults(folder)}
+    FILE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

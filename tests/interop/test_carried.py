@@ -105,22 +105,15 @@ def test_groups_that_are_left_out_have_no_weight_and_none_is_sampled_in_their_pl
     assert int(chunk["loss_mask"].any(1).sum()) == 4 * mixed
 
 
-OPTIONS = (
-    ({"entropy_coef": 0.01}, "entropy_coef must be 0.0 with a carried algorithm"),
-    (
-        {"gradient_accumulation_steps": 4, "per_device_train_batch_size": 4, "steps_per_generation": 2},
-        r"steps_per_generation must be a multiple of gradient_accumulation_steps \(4\)",
-    ),
-    (
-        {"beta": 0.5, "epsilon": 0.01, "loss_type": "bnpo", "scale_rewards": False},
-        "^beta=0.5, epsilon=0.01, scale_rewards='none', loss_type='bnpo' would be left out: the pieces of DCPO say it",
-    ),
-)
-
-
 @pytest.mark.parametrize(
-    ("changed", "words"), OPTIONS, ids=lambda part: next(iter(part)) if isinstance(part, dict) else ""
-)
+    ("changed", "words"),
+    [
+        ({"entropy_coef": 0.01}, "^entropy_coef=0.01 would be left out"),
+        ({"beta": 0.5, "loss_type": "bnpo", "scale_rewards": False}, "^beta=0.5, scale_rewards='none', loss_type='bnpo' would"),
+        ({"gradient_accumulation_steps": 4, "per_device_train_batch_size": 4, "steps_per_generation": 2},
+         r"steps_per_generation must be a multiple of gradient_accumulation_steps \(4\)"),
+    ],
+)  # fmt: skip
 def test_options_without_effect_are_refused_by_name(changed, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         built(DCPO, tmp_path, **changed)

@@ -7,7 +7,6 @@ The scripts are in our words; what is expected of each was said by the issue or 
 from __future__ import annotations
 
 import json
-import re
 import time
 from contextlib import suppress
 
@@ -18,7 +17,6 @@ from rlviz.interop.configs import VERL, read_config
 
 A, R, N = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "data.train_batch_size"
 VERL_RUN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
-IN_PYTHON = "from trl import {0}Config, {0}Trainer\n{0}Trainer(args={0}Config(beta=0.05, num_generations=8))"
 PARSED = '"""\npython run.py \\\n    --beta 0.05 --num_generations 8\n"""\nfrom trl import {0}Config, TrlParser\nTrlParser(({0}Config,))'
 
 # a file → whose it is, as the sentence says that refuses it
@@ -26,44 +24,29 @@ STRANGERS = {
     "SkyRL": "uv run --extra fsdp -m skyrl.train.entrypoints.main_base trainer.algorithm.advantage_estimator=grpo",
     "SkyRL ": "trainer.algorithm.use_kl_loss=true generator.n_samples_per_prompt=5 trainer.train_batch_size=64",
     "OpenRLHF": "ray job submit --address=http://x -- python3 -m openrlhf.cli.train_ppo_ray --pretrain m --init_kl_coef 0.01",
-    "OpenRLHF ": "deepspeed --module openrlhf.cli.train_dpo --beta 0.1 --learning_rate 5e-7 --max_len 2048",
     "ms-swift": "NPROC_PER_NODE=8 \\\nswift rlhf --rlhf_type grpo --loss_type dapo --num_generations 8 --reward_weights 1 0.2",
     "ms-swift ": "rlhf_type: grpo\nnum_generations: 8\nbeta: 0.001\nlearning_rate: 1e-6\n",
-    "ms-swift  ": "megatron rlhf --rlhf_type grpo --num_generations 8 --beta 0.001",
     "NeMo-RL": "uv run examples/run_grpo_math.py --config c.yaml grpo.num_prompts_per_step=32 policy.train_global_batch_size=64",
-    "NeMo-RL ": "grpo:\n  num_prompts_per_step: 32\nloss_fn:\n  reference_policy_kl_penalty: 0.01\npolicy:\n  model_name: m\n",
     "slime": "ARGS=(\n --advantage-estimator grpo\n --eps-clip 0.2\n --rollout-max-response-len 8192\n)\n"
     "ray job submit -- python3 train.py --actor-num-nodes 1 ${ARGS[@]}",
-    "AReaL": "python3 -m areal.launcher.local examples/gsm8k_grpo.py --config c.yaml actor.eps_clip=0.4",
     "AReaL ": "from areal.api.cli_args import GRPOConfig\nGRPOConfig(beta=0.1, num_generations=8)",
-    "ROLL": "python examples/start_rlvr_pipeline.py --config_path qwen --config_name rlvr",
     "ROLL  ": "seed: 1\nppo_epochs: 1\ninit_kl_coef: 0.0\nadv_estimator: step_reinforce\nactor_train:\n  training_args:\n    learning_rate: 1e-6\n"
     "reward_normalization:\n  method: mean\ntrain_env_manager:\n  group_size: 1\n",
-    "OpenRLHF   ": "pretrain: m\ninit_kl_coef: 0.01\nmicro_rollout_batch_size: 8\nn_samples_per_prompt: 4\n",
     "OpenRLHF    ": "init_kl_coef: 0.01\nbeta: 0.1\n",  # ROLL has it, too: of several the first
-    "ROLL ": "exp_name: x\nrollout_batch_size: 64\nactor_train:\n  model_args: {}\nactor_infer:\n  a: 1\n",
     "prime-rl": '[orchestrator]\nbatch_size = 128\n[orchestrator.train.sampling]\nmax_completion_tokens = 2048\n',
     "open-instruct": "python mason.py --gpus 8 -- source x.sh \\&\\& python open_instruct/grpo_fast.py --beta 0.0 --num_mini_batches 1",
     "torchtune": "tune run --nproc_per_node 4 dev/grpo_full_finetune_distributed --config dev/3B_full_grpo epochs=1",
-    "torchtune ": "loss:\n  _component_: torchtune.dev.grpo.loss.GRPOLoss\n  epsilon: 0.2\n",
     "Trinity-RFT": "mode: both\nalgorithm:\n  algorithm_type: grpo\n  repeat_times: 8\nbuffer:\n  batch_size: 96\n",
     "EasyR1": "python3 -m verl.trainer.main config=c.yaml data.rollout_batch_size=512 worker.actor.clip_ratio_high=0.28",
-    "EasyR1 ": "worker:\n  actor:\n    global_batch_size: 128\ndata:\n  rollout_batch_size: 512\nalgorithm:\n  adv_estimator: grpo\n",
     "LLaMA-Factory": "llamafactory-cli train --stage dpo --pref_beta 0.1 --learning_rate 5e-6",
-    "axolotl ": "base_model: m\nsequence_len: 800\nsample_packing: false\nlearning_rate: 1e-5\n",
     "axolotl": "base_model: m\nrl: grpo\ntrl:\n  beta: 0.001\n  num_generations: 8\n",
     "Tunix": "from tunix.rl.grpo import grpo_learner\nfrom tunix.rl.grpo.grpo_learner import GRPOConfig\nGRPOConfig(beta=0.1)",
     "verifiers": "import verifiers as vf\nargs = vf.GRPOConfig(beta=0.1, num_generations=8)\nvf.GRPOTrainer(args=args)",
     "OpenRLHF  ": "read -r -d '' words <<EOT\nopenrlhf.cli.train_dpo \\\n  --beta 0.1\nEOT\ndeepspeed --module $words",
     "TRL's KTOConfig ": "model_name_or_path: m\ndesirable_weight: 1.0\nbeta: 0.1\nlearning_rate: 5e-7",
-    "TRL's RLOOConfig": IN_PYTHON.format("RLOO"),
     "TRL's RLOOConfig ": PARSED.format("RLOO"),
-    "TRL's PPOConfig": PARSED.format("PPO"),
     "TRL's OnlineDPOConfig": PARSED.format("OnlineDPO"),
-    "TRL's SDPOConfig": PARSED.format("SDPO"),
-    "TRL's KTOConfig": IN_PYTHON.format("KTO"),
     "TRL's rloo": "trl rloo --num_generations 8 --beta 0.05 --learning_rate 1e-6",
-    "TRL's rloo ": "accelerate launch examples/scripts/rloo.py --num_generations 8 --beta 0.05",
     "TRL's online_dpo_vlm": "python online_dpo_vlm.py --beta 0.1 --learning_rate 5e-7",
     "verl's sft_trainer": "torchrun -m verl.trainer.sft_trainer data.train_batch_size=64 trainer.total_epochs=2",
 }  # fmt: skip
@@ -88,6 +71,19 @@ def test_a_stranger_s_file_is_named_and_not_read(whose):
 def test_what_nothing_recognises_is_named_with_what_is_read(text):
     with pytest.raises(ValueError, match=r"nothing in it says whose it is.*GRPOConfig.*verl.*--kind"):
         explain_config(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("x.sh", "set -e\necho hello\n", "the configuration sets nothing"),
+        ("x.ipynb", '{"cells": [{"cell_type": "code", "source": null}]}', "the notebook in it cannot be parsed"),
+    ],
+)
+def test_what_sets_nothing_is_refused_in_a_sentence(name, text, words, tmp_path):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=words):
+        explain_config(tmp_path / name)
 
 
 # a file that builds on TRL or verl: read, and the first line says whose it is
@@ -120,7 +116,6 @@ def test_a_trainer_that_is_not_trl_s_is_named(text, trainer):
 BASH = {
     "a default of an empty variable": (f"X=${{X:-}}\nn=${{X:-64}}\n{VERL_RUN} {N}=$n", {N: 64}),
     "a default of an unset one alone": (f"X=\nn=${{X-64}}\n{VERL_RUN} {R}n=${{Y-4}} {N}=${{n:-32}}", {R + "n": 4, N: 32}),
-    "a default that is kept": (f": ${{X:=64}}\n{VERL_RUN} {N}=$X", {N: 64}),
     "an alternative": (f"X=1\n{VERL_RUN} {N}=${{X:+64}} ${{Y:+{R}n=4}}", {N: 64}),
     "a comment ends the command": (f"{VERL_RUN} \\\n  {N}=64 \\\n  # {R}n=2 \\\n  {R}n=4", {N: 64}),
     "a blank after the backslash": (f"{VERL_RUN} \\ \n  {N}=64", {}),
@@ -128,21 +123,14 @@ BASH = {
     "an array with comments": (f'A=( # one\n {N}=64 # "two\n # {R}n=2\n)\nA+=({R}n=4)\n{VERL_RUN} "${{A[@]}}" \\', {N: 64, R + "n": 4}),
     "an apostrophe in a comment": (f"# it's ours\n{VERL_RUN} {N}=64 # don't", {N: 64}),
     "words of a variable": (f'A="{N}=64 {R}n=4"\n{VERL_RUN} $A', {N: 64, R + "n": 4}),
-    "quotes that are glued": (f"""{VERL_RUN} {N}='6'"4" '{R}n='4""", {N: 64, R + "n": 4}),
     "arithmetic": (f"P=8; G=$((P * 2))\n{VERL_RUN} {N}=$((G / 3 + ${{Q:-1}} % 2))", {N: 6}),
     "a command in a text": (f"CMD='{VERL_RUN} {N}=64'\nsrun bash -c \"$CMD\"", {N: 64}),
     "a here-document": (f"cat > x <<EOF\n{VERL_RUN} {N}=1 don't\nEOF\n{VERL_RUN} {N}=64", {N: 64}),
-    "a script in a here-document": (f"srun bash <<EOF\n{VERL_RUN} {N}=64\nEOF", {N: 64}),
-    "what comes before it": (f"ray start --head --num-gpus 8\npython prepare.py --beta 3\n{VERL_RUN} {N}=64 2>&1 | tee log", {N: 64}),
     "a variable of its environment": (f"X=1 {VERL_RUN} {N}=64", {N: 64}),
     "an assignment after use": (f"n=64\n{VERL_RUN} {N}=$n\nn=2", {N: 64}),
-    "line ends of Windows": (f"n=64\r\n{VERL_RUN} \\\r\n  {N}=$n\r\n", {N: 64}),
-    "an array of lines": (f'n=32\nA=({R}n=4\n {N}=$((n * 2)))\nREST="algorithm.gamma=1 \\\n algorithm.lam=1"\n{VERL_RUN} "${{A[@]}}" $REST\n',
-        {R + "n": 4, N: 64, "algorithm.gamma": 1, "algorithm.lam": 1}),
-    "quoted words": (f'ADV=1; export M=64\n# {N}=9\n{VERL_RUN} {N}="${{M}}" \'{R}n=\'$ADV $@', {N: 64, R + "n": 1}),
     "overrides alone": (f'{N}=64\n{R}n=4\nalgorithm.adv_estimator="grpo"', {N: 64, R + "n": 4}),
     "YAML": ("defaults: [ppo_trainer, _self_]\ndata:\n  train_batch_size: 64\nalgorithm: {adv_estimator: grpo}", {N: 64}),
-    "tests and loops": (f"if [[ -z $n && $# -lt 1 ]]; then n=64; fi\nfor i in 1; do {VERL_RUN} {N}=$n {R}n=$i; done", {N: 64, R + "n": 1}),
+    "a test": (f"if [[ -z $n && $# -lt 1 ]]; then n=64; fi\n{VERL_RUN} {N}=$n", {N: 64}),
 }  # fmt: skip
 
 
@@ -159,10 +147,10 @@ def test_what_bash_would_not_pass_is_named():
         assert any("line" in note and "ends the command" in note for note in read_config(text).notes)
     below = f"{VERL_RUN} \\\n  {N}=64 \\\n#  {R}n=4 \\\n#  {R}name=vllm\n"
     (note,) = read_config(below).notes
-    assert note.startswith("line 3: ") and "does not pass anything below" in note
+    assert note.startswith("line 3: ") and "does not pass what is below" in note
     assert any(f"{R}n is 1, its default" in what for what, _ in explain_config(below).beyond)
     array = f"A=(\n {N}=64 \\\n # {R}n=4\n)\n{VERL_RUN} ${{A[@]}}\n"
-    assert read_config(array).notes == () == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes
+    assert read_config(array).notes == [] == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes
 
 
 @pytest.mark.parametrize("value", ["$(nproc)", "`nproc`", "$X", "${X%8}", "$((X * 2))", "$1", "${A[3]}", "${!X}"])
@@ -174,46 +162,41 @@ def test_what_cannot_be_resolved_is_named_and_never_guessed(script, value):
     assert N not in config.values and config.unread == {N: value}
 
 
-def test_what_a_condition_or_an_order_decides_is_named():
-    script = f"if [ $X = 1 ]; then n=64; else n=32; fi\n{VERL_RUN} {N}=$n"
-    assert any("n" in note.split() and "64" in note and "32" in note for note in read_config(script).notes)
-    script = f"n=16\n[ -z $X ] && n=64\n{VERL_RUN} {N}=$n"
-    assert any("16" in note and "64" in note for note in read_config(script).notes)
-    assert read_config(f"n=64\nn=32\n{VERL_RUN} {N}=$n").notes == ()  # one after the other: nothing is open
-    config = read_config(
-        "python x.py --beta .1 --num_generations 4\npython x.py --beta .2 --num_generations 8 --epsilon .3"
-    )
-    assert config.values == {"beta": 0.1, "num_generations": 4}
-    assert "2 commands may train: this is the first, of line 1" in config.notes[0]
-    config = read_config(f"{A}clip_ratio_c=2 {A}clip_ratio_c=4")
-    assert config.values == {A + "clip_ratio_c": 4} and "the last was taken" in config.notes[0]
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (f"if [ $X = 1 ]; then n=64; else n=32; fi\n{VERL_RUN} {N}=$n", "decides n ; of unset , 64 , 32 "),
+        (f"n=16\n[ -z $X ] && n=64\nm=$((n * 2))\n{VERL_RUN} {N}=$m", "decides m ; of 16 , 64 "),
+        (f"n=64\nn=32\n{VERL_RUN} {N}=$n", None),  # one after the other: nothing is open
+        (
+            "python x.py --beta .1 --epsilon .4\npython x.py --beta .2 --epsilon .3",
+            "2 commands may train: this is the first",
+        ),
+        (f"{A}clip_ratio_c=2 {A}clip_ratio_c=4", "the last was taken"),
+    ],
+)
+def test_what_a_condition_or_an_order_decides_is_named(script, words):
+    notes = read_config(script, None if VERL_RUN in script or A in script else "GRPOConfig").notes
+    assert notes == [] if words is None else words in notes[0]
 
 
 BOTH = {"beta": 0.1, "num_generations": 8}
 IMPORT = "from trl import GRPOConfig\n"
 # what a file of TRL is called, its text, and what it sets
 TRL_FILES = {
+    "JSON": ("x.json", '{\n\t"beta": 1e-1,\n\t"num_generations": 8}', BOTH),
     "YAML": ("x.yaml", "beta: 1e-1\nnum_generations: 8\n", BOTH),
-    "JSON": ("x.json", '{"beta": 0.1, "num_generations": 8}', BOTH),
-    "a call": ("", "GRPOConfig(beta=1 / 10, num_generations=2 * 4)", BOTH),
     "an attribute": ("", "import trl\nargs = trl.GRPOConfig(\n  beta=.1,\n  num_generations=8)", BOTH),
     "a command": ("", "trl grpo --beta .1 \\\n  --num-generations=8", BOTH),
-    "a docstring": ("x.py", '"""\nx.py --beta .1 --num_generations 8\n"""', BOTH),
     "several values": ("", "trl grpo --reward_weights 1.0 0.2 --reward_funcs a b --beta 0.1", {"reward_weights": [1.0, 0.2], "beta": 0.1}),
-    "one value of a list": ("", "trl grpo --beta 0.1 --reward_weights 1.0", {"reward_weights": [1.0], "beta": 0.1}),
     "one loss of pairs": ("", "DPOConfig(beta=0.1, loss_type='ipo')", {"beta": 0.1, "loss_type": ["ipo"]}),
-    "one loss of groups": ("", "GRPOConfig(beta=0.1, loss_type='dapo')", {"beta": 0.1, "loss_type": "dapo"}),
     "a docstring with an apostrophe": ("", '"""\nTRL\'s way.\n\naccelerate launch t.py \\\n  --num_generations 8 \\\n  --beta 0.1\n\n'
         'That\'s all: use --beta with care.\n"""\nfrom trl import GRPOConfig, TrlParser\nTrlParser((GRPOConfig,))', BOTH),
-    "options of the launcher": ("", "accelerate launch --num_processes 8 --mixed_precision bf16 t.py --num_generations 8 --beta .1", BOTH),
     "an alias": ("", "from trl import GRPOConfig as C\nC(beta=0.1, num_generations=8)", BOTH),
-    "a command in prose": ("", "# How to train\n\nDon't forget vLLM:\n\n```bash\ntrl grpo --beta 0.1 \\\n  --num_generations 8\n```\nthat's it", BOTH),
     "a dictionary of the file": ("", f"N = 2\nC = dict(beta=0.1)\n{IMPORT}GRPOConfig(num_generations=N * 4, **C)", BOTH),
-    "a constant": ("", f"BETA = 0.1\nN = 4 * 2\n{IMPORT}GRPOConfig(beta=BETA, num_generations=N)", BOTH),
     "a notebook": ("x.ipynb", json.dumps({"cells": [
-        {"cell_type": "markdown", "source": ["beta"]}, {"cell_type": "code", "source": None}, {"cell_type": "code", "source": 7},
-        {"cell_type": "code"}, {"cell_type": "code", "source": ["!pip install trl\n", "GRPOConfig(beta=.1, num_generations=8)"]},
-    ]}), BOTH),
+        {"cell_type": "markdown", "source": ["beta"]},
+        {"cell_type": "code", "source": ["!pip install trl\n", "GRPOConfig(beta=.1, num_generations=8)"]}]}), BOTH),
     "a notebook's command": ("x.ipynb", json.dumps({"cells": [
         {"cell_type": "code", "source": "!accelerate launch t.py --beta 0.1 \\\n  --num_generations 8\nprint(1)"}]}), BOTH),
 }  # fmt: skip
@@ -248,48 +231,30 @@ def test_nothing_in_a_configuration_is_run(tmp_path):
     ("text", "words"),
     [
         ("trl grpo --beta high --num_generations 8", "beta must be a number; got 'high'"),
-        ("num_generations: 8\nbeta: [1]", r"beta must be a number; got \[1\]"),
-        ("num_generations: 8\nbeta: 0.1\nuse_vllm: [1]", r"use_vllm must be true or false; got \[1\]"),
-        ("num_generations: 8\ntop_k: many", "top_k"),
-        ("num_generations: 8\ndelta: big", "delta"),
+        ("num_generations: 8\nuse_vllm: [1]", r"use_vllm must be true or false; got \[1\]"),
         ("num_generations: 8\nepsilon_high: high", "epsilon_high"),
         (f"{VERL_RUN} {A}optim.lr=fast", f"{A}optim.lr must be a number; got 'fast'"),
-        (f"{VERL_RUN} {A}clip_ratio_low=low", "clip_ratio_low"),
-        (f"{VERL_RUN} algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=x", "rollout_is_threshold"),
         (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
         (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
-        ("num_generations: 8\nreward_weights: 3", None),
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_named_by_its_option(text, words):
-    if words is None:
-        assert explain_config(text).name
-        return
-    with pytest.raises(ValueError, match=words) as refusal:
+    with pytest.raises(ValueError, match=words):
         explain_config(text)
-    assert "an option of the" not in str(refusal.value)
 
 
 DEEP, MOST = 3_000, 255_000
 HUGE = {
     "900 kB": "beta: 0.1\n" + "own_option: 1\n" * 64_000,
     "YAML of nearly known names": "".join(f"num_generation_{i}: {i}\n" for i in range(9_000)) + "num_generations: 8",
-    "flags": "trl grpo --beta 0.1 " + " ".join(f"--num_generation_{i} {i}" for i in range(4_900)),
     "many flags": "trl grpo --beta 0.1 " + " ".join(f"--a{i} {i}" for i in range(16_000)),
-    "a line of dollars": f"{VERL_RUN} {N}=" + "$" * MOST,
+    "a text that never ends": f'{VERL_RUN} "' + "$ab ${a} $(b) " * (MOST // 15),
     "braces": f"{VERL_RUN} {N}=" + "${a:-" * (MOST // 5),
     "sums": f"{VERL_RUN} {N}=$((" + "1+" * (MOST // 2) + "1))",
     "doubling": "a=xxxxxxxxxx\n" + "a=$a$a\n" * 40 + f"{VERL_RUN} {N}=$a",
     "a list that doubles": "a=(x x)\n" + "a=($a ${a[@]} ${a[@]})\n" * 40 + f"{VERL_RUN} {N}=${{a[@]}}",
-    "blanks": "trl grpo" + " " * MOST + "--beta 0.1",
     "deep YAML": "beta: " + "[" * DEEP + "]" * DEEP,
-    "deep YAML of lines": "beta:\n" + " " + "- " * DEEP + "1",
-    "deep JSON": '{"beta": ' + "[" * 100_000 + "]" * 100_000 + "}",
     "deep sum in Python": "GRPOConfig(num_generations=8, beta=" + "1+" * DEEP * 10 + "1)",
-    "deep brackets in Python": "GRPOConfig(num_generations=8, beta=" + "(" * DEEP + "1" + ")" * DEEP + ")",
-    "deep minus in Python": "GRPOConfig(num_generations=8, beta=" + "-" * DEEP + "1)",
-    "deep calls in Python": "GRPOConfig(num_generations=8, beta=" + "f(" * 150 + "1" + ")" * 150 + ")",
-    "a value of many lists": f"{VERL_RUN} {N}=" + "[" * DEEP,
 }  # fmt: skip
 PYTHONS_WORDS = (
     "substring not found", "could not convert", "recursion", "invalid literal", "not supported", "object is not",
@@ -314,45 +279,16 @@ def test_a_script_of_fully_asynchronous_training_is_read():
     {A}clip_ratio_low=0.2 {A}clip_ratio_high=0.28 {R}name=vllm {R}n=16 async_training.staleness_threshold=0.5 \\
     async_training.trigger_parameter_sync_step=4 async_training.require_batches=4"""
     explanation = explain_config(text)
-    step = text.replace("experimental.fully_async_policy.fully_async_main", "trainer.main_ppo")
-    step = re.sub(r"async_training\S+", "", step.replace(f"{N}=0", f"{N}=128"))
-    plain = explain_config(f"{step} algorithm.rollout_correction.bypass_mode=true")  # its default there
-    assert (explanation.slots, explanation.name) == (plain.slots, plain.name)
-    batch = explanation.batch
-    assert batch.refused == () and not batch.on_policy and (batch.prompts, batch.group, batch.parts) == (128, 16, 4)
-    # 4 × 32 prompts, 4 times, are a window; half as many may be sampled ahead: max_required_samples of its rollouter
-    for words in ("asynchronous", "2,048 responses", "256 prompts", "up to 1 version before"):
-        assert words in batch.words
-    assert not any("async_training" in name for name in explanation.config.unknown)
+    assert explanation.name == "DAPO" and not explanation.batch.on_policy and explanation.batch.refused == ()
+    assert "not read" in explanation.batch.words and explanation.config.unknown == {}
+    assert explanation.config.options["algorithm.rollout_correction.bypass_mode"] is True  # its default there
 
 
 def test_what_is_chosen_within_a_micro_batch_is_said():
     base = f"{VERL_RUN} {N}=256 {A}ppo_mini_batch_size=32 {R}name=vllm {R}n=8 trainer.n_gpus_per_node=8"
     cov = f"{base} {A}policy_loss.loss_mode=kl_cov"
-    for size, words in ((1, "noise"), (8, "micro-batch of 8 responses")):
+    for size, is_noise in ((1, True), (8, False)):
         explanation = explain_config(f"{cov} {A}ppo_micro_batch_size_per_gpu={size}")
         assert explanation.name == "KL-Cov" and "as in its paper" not in explanation.summary
-        assert any(words in why for _, why in explanation.beyond)
-    explanation = explain_config(f"{cov} {A}use_dynamic_bsz=True")
-    assert any("as many responses as" in why and "16,384 tokens" in why for _, why in explanation.beyond)
-    explanation = explain_config(f"{base} {A}policy_loss.loss_mode=clip_cov {A}ppo_micro_batch_size_per_gpu=1")
-    assert any("no token" in why for _, why in explanation.beyond)
-
-
-def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
-    base = f"{VERL_RUN} {N}=128 {A}ppo_mini_batch_size=128 {R}n=8 {R}name=vllm {A}ppo_micro_batch_size_per_gpu=4"
-    apart, equal = (explain_config(f"{base} {R}log_prob_micro_batch_size_per_gpu={size}").first[0] for size in (8, 4))
-    assert "about 0" in apart and "(8)" in apart and "(4)" in apart and "stay at 0" not in apart
-    assert "stay at 0" in equal
-    packed = explain_config(f"{base} {A}use_dynamic_bsz=True").first[0]  # the same tokens a micro-batch in both passes
-    assert "stay at 0" in packed
-    apart = explain_config(f"{base} {R}log_prob_micro_batch_size_per_gpu=4 {R}log_prob_use_dynamic_bsz=True").first[0]
-    assert "stay at 0" not in apart  # one pass is packed by tokens, the other is not
-
-
-def test_sentences_are_computed_of_the_run():
-    for beta, apart in ((0.001, "0.00072"), (0.4, "0.29")):  # β(e − 2): the slopes β(1 − e^Δ) and −βΔ at Δ = 1
-        assert apart in str(explain_config(f"GRPOConfig(num_generations=8, beta={beta}, use_bias_correction_kl=True)"))
-    long = "loss_type='dapo', epsilon_high=0.28, max_completion_length=4096"
-    dapo = explain_config(f"GRPOConfig(num_generations=8, {long})")
-    assert "from 3277 to 4096 tokens" in next(line.paper for line in dapo.slots if line.slot == "shape")
+        (why,) = (why for what, why in explanation.beyond if what == "tokens of kl_cov")
+        assert "micro-batch" in why and ("noise" in why) == is_noise
