@@ -31,10 +31,11 @@ def test_learning_curves_hold_the_history_and_routing_where_there_are_experts(fl
     table = frame(flips=flips)
     drawn = [ax for ax in plot_learning_curves(table).axes if ax.axison]
     assert len(drawn) == count and all(ax.get_xlabel() and ax.get_ylabel() for ax in drawn)
-    raw = [line for line in drawn[1].get_lines() if line.get_alpha() == 0.3]
-    np.testing.assert_array_equal(raw[0].get_ydata(), table["entropy"])
-    points = next(line for line in drawn[0].get_lines() if line.get_label() == "accuracy, held out")
-    assert list(points.get_xdata()) == [10, 20, 30]
+    measured, mean = drawn[1].get_lines()
+    np.testing.assert_array_equal(measured.get_ydata()[1:], table["entropy"])
+    assert mean.get_ydata()[10] == pytest.approx(table["entropy"][9:11].mean())  # over two of thirty steps
+    points = next(line for line in drawn[0].get_lines() if line.get_marker() == "o")
+    assert [x for x in points.get_xdata() if x == x] == [10, 20, 30]
     with pytest.raises(KeyError):
         plot_metrics(table, {"no_such_column": "x"})
 

@@ -69,7 +69,8 @@ def test_the_panel_trains_with_what_its_sliders_say():
     used = vars(panel.run.settings) | vars(panel.run.algorithm.bounds)
     assert {name: used[name] for name in wished} == wished
     assert len(panel.records[0].group) == 3
-    assert "(ε low 0.05, ε high 0.07, G 3, learning rate 0.001, 4 updates a rollout, seed 5)" in panel.caption
+    used = "(group size G 3, learning rate 0.001, updates per rollout 4, seed 5, ε low 0.05, ε high 0.07)"
+    assert used in panel.caption
 
 
 def test_a_long_response_is_cut_in_the_table():
