@@ -35,7 +35,7 @@ def test_learning_curves_hold_the_history_and_routing_where_there_are_experts(fl
     np.testing.assert_array_equal(measured.get_ydata()[1:], table["entropy"])
     assert mean.get_ydata()[10] == pytest.approx(table["entropy"][9:11].mean())  # over two of thirty steps
     points = next(line for line in drawn[0].get_lines() if line.get_marker() == "o")
-    assert [x for x in points.get_xdata() if x == x] == [10, 20, 30]
+    assert points.get_xdata()[np.isfinite(points.get_xdata())].tolist() == [10, 20, 30]
     with pytest.raises(KeyError):
         plot_metrics(table, {"no_such_column": "x"})
 
