@@ -127,9 +127,9 @@ def evaluate_group(
         except (TypeError, ValueError):  # a piece that does not fit, as a critic's advantages do not
             return None
 
-    own, rows = evaluate(run), [evaluate(other) for other in others]
-    if own.pushes is None or own.advantages is None:
-        return [own, *rows]
+    base, rows = evaluate(run), [evaluate(other) for other in others]
+    if base.pushes is None or base.advantages is None:
+        return [base, *rows]
     # The run's algorithm with one piece changed shows what that piece alone does; many algorithms share one.
     alone: dict[tuple[str, str], Tensor | None] = {}
     for index, row in enumerate(rows):
@@ -142,11 +142,11 @@ def evaluate_group(
                 alone[key] = pushes_with(slot, piece)
             pushes = alone[key]
             if pushes is not None:
-                reasons[slot] = differ(pushes, own.pushes)
+                reasons[slot] = differ(pushes, base.pushes)
             elif slot == "advantage":  # it fits no algorithm of the run's kind: the reason where A changes
-                reasons[slot] = differ(row.advantages, own.advantages)
+                reasons[slot] = differ(row.advantages, base.advantages)
         rows[index] = replace(row, reasons=reasons)
-    return [own, *rows]
+    return [base, *rows]
 
 
 def differ(a: Tensor, b: Tensor) -> Tensor:
@@ -187,8 +187,8 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
             advantages = other.advantages(token_rewards, x.values, mask)[0]
         else:
             assert isinstance(other, GroupPolicyGradient)
-            logs = {name: getattr(batch, name) for name in ("old_logp", "sampler_logp", "ref_logp")}
-            advantages, _ = other.advantages(rewards, mask, **logs, **x.outcomes)
+            known: dict[str, Any] = {name: getattr(batch, name) for name in ("old_logp", "sampler_logp", "ref_logp")}
+            advantages, _ = other.advantages(rewards, mask, **(known | dict(x.outcomes)))
 
     loss = other
     if other.kl_in_loss and batch.ref_logp is None and other.asks_for("kl", "ref_logp"):

@@ -57,8 +57,10 @@ class StepWriter:
     @property
     def family(self) -> list[dict[str, Any]]:
         """The algorithms of the rows: name, and in what each differs from the run's: slot, before, after, why."""
-        family = []
-        for other in [] if self.algorithm is None else [self.algorithm, *self.others]:
+        family: list[dict[str, Any]] = []
+        if self.algorithm is None:
+            return family
+        for other in [self.algorithm, *self.others]:
             lines = differences(self.algorithm, other)
             family.append({"name": other.name, "differs": [[x.slot, x.before, x.after, x.why] for x in lines]})
         return family

@@ -48,10 +48,15 @@ class RunSnapshot:
     records: list[Any]  # StepRecord, or PairRecord
     algorithm: Algorithm | None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    name: str = "own algorithm"
+    title: str = "own algorithm"
     planned: int = 0
     missing: Sequence[int] = ()
     imported: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the algorithm, or the title of a run whose algorithm is not known."""
+        return self.algorithm.name if self.algorithm else self.title
 
     @property
     def steps(self) -> int:
@@ -108,18 +113,19 @@ def snapshot_reader(run: Any, algorithm: Algorithm | None) -> Callable[[], RunSn
         run = RunFolder.open(run)
     if isinstance(run, RunFolder):
         return _folder_reader(run, algorithm)
-    named = {} if algorithm is None else {"name": algorithm.name}
     if isinstance(run, TrainingPanel):
 
         def read_panel() -> RunSnapshot:
             if run.run is None:
-                return RunSnapshot([], algorithm, **named)
-            trained_by, settings = algorithm or run.run.algorithm, run.run.settings
-            return RunSnapshot(list(run.records), trained_by, vars(settings), trained_by.name, settings.steps)
+                return RunSnapshot([], algorithm)
+            settings = run.run.settings
+            return RunSnapshot(
+                list(run.records), algorithm or run.run.algorithm, vars(settings), planned=settings.steps
+            )
 
         return read_panel
     if isinstance(run, Sequence) and all(isinstance(record, StepRecord | PairRecord) for record in run):
-        return lambda: RunSnapshot(list(run), algorithm, **named)
+        return lambda: RunSnapshot(list(run), algorithm)
     raise ValueError(f"run must be a run folder, a list of step records or a training panel; got {type(run).__name__}")
 
 
@@ -137,10 +143,10 @@ def _folder_reader(folder: RunFolder, algorithm: Algorithm | None) -> Callable[[
             algorithm = None
         # one of the family as its own file has it, with the text that a description leaves out
         algorithm = next((member for member in ALGORITHMS if member == algorithm), algorithm)
-    name, steps = described["name"], settings_from(settings).steps
+    title, steps = described["name"], settings_from(settings).steps
     if "imported" in config:  # what its program did not log is not missing
-        return lambda: RunSnapshot(folder.records(), None, settings, name, steps, imported=True)
-    return lambda: RunSnapshot(folder.records(), algorithm, settings, name, steps, folder.missing_steps())
+        return lambda: RunSnapshot(folder.records(), None, settings, title, steps, imported=True)
+    return lambda: RunSnapshot(folder.records(), algorithm, settings, title, steps, folder.missing_steps())
 
 
 class RunInspector(anywidget.AnyWidget):

@@ -134,8 +134,8 @@ def select_graphs(history: pd.DataFrame) -> tuple[Graph, ...]:
     graphs = (*(SCORE_GRAPHS if "reward_agreement" in measured else first), *GROUP_GRAPHS[1:], *FURTHER_GRAPHS)
     if "margin" in measured:
         graphs = (*PAIR_GRAPHS, REWARD_GRAPH, PULL_GRAPH)
-    parts = (replace(graph, curves=tuple(c for c in graph.curves if c.column in measured)) for graph in graphs)
-    return tuple(graph for graph in parts if graph.curves)
+    drawn = [(graph, tuple(curve for curve in graph.curves if curve.column in measured)) for graph in graphs]
+    return tuple(replace(graph, curves=parts, tall=0.75) for graph, parts in drawn if parts)
 
 
 @checked

@@ -77,7 +77,7 @@ class TokenTerms:
 
     sentence: str
     terms: tuple[Term, ...] = ()
-    numbers: Mapping[str, str] = field(default_factory=dict)
+    numbers: dict[str, str] = field(default_factory=dict)
 
 
 def is_finite(token: TokenRecord) -> bool:
@@ -207,7 +207,7 @@ class _TermWriter:
             share = Term("share of the loss", "share_of_loss", f"|weight · objective| {AMONG}")
             push = "= weight · ∂objective/∂log π = {weight} · {slope!}"
             terms = [objective, weight, Term("push", "push", push, (gradient, share))]
-        numbers = format_numbers(values) | self.texts | texts
+        numbers = {**format_numbers(values), **self.texts, **texts}
         loss = abs(token.weight * token.objective)
         shares = {"share_of_push": (abs(token.push), self.all_pushes), "share_of_loss": (loss, self.all_objectives)}
         numbers |= {name: f"{part / total:.1%}" if total else "0 %" for name, (part, total) in shares.items()}
@@ -245,8 +245,8 @@ class _TermWriter:
             text, parts = formula.text, [name for name in formula.names if name in values]
         else:
             piece, (required, optional) = self.pieces[slot], CALLS[slot]
-            asked = [*required, *(part for part in optional if self.algorithm.asks_for(slot, part))]
-            parts = [part for part in asked if part in values]
+            names = [*required, *(part for part in optional if self.algorithm.asks_for(slot, part))]
+            parts = [part for part in names if part in values]
             arguments = ", ".join([f"{part} {{{part}}}" for part in parts] or required)
             text = f"= [{getattr(piece, '__name__', label(piece))}]({arguments}){WHY.get(slot, '')}"
         # A name can stand for many numbers (rewards of a group): the token's own is added, so that a reader can follow it.

@@ -150,8 +150,8 @@ def test_every_token_has_the_numbers_of_its_record_and_the_terms_of_its_group(gr
 
 
 def test_white_space_is_seen_but_for_the_one_before_a_word():
-    shown = {" the": " the", "the": "the", " ": "␣", "  the": "␣␣the", " \n": "␣↵", "": "∅"}
-    assert {token: inspected.visible_token(token) for token in shown} == shown
+    texts = {" the": " the", "the": "the", " ": "␣", "  the": "␣␣the", " \n": "␣↵", "": "∅"}
+    assert {token: inspected.visible_token(token) for token in texts} == texts
 
 
 def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):

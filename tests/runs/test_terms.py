@@ -50,7 +50,7 @@ def token(ratio, *, old=0.5, advantage=1.0, weight=0.25, **more):
 
 def find(terms, key):
     """Return the term with this key, wherever it stands; None where there is none."""
-    return next((found for term in terms if (found := term if term.key == key else find(term.parts, key))), None)
+    return next((one for term in terms if (one := term if term.key == key else find(term.parts, key))), None)
 
 
 def lines(terms, key):
@@ -171,7 +171,7 @@ def test_the_slope_is_that_of_j_less_that_of_the_kl(grpo):
     k3 = {"ref_prob": 0.275, "objective": 0.55 - 0.04 * (0.5 + math.log(2) - 1), "push": 0.25 * (0.55 - 0.02)}
     terms = alone(GRPO, grpo, 1.1, **k3)  # new .55, e^d = ½
     assert fill_template(terms.sentence, terms.numbers) == (
-        "Its gradient ∂(J − KL)/∂log π = 0.550 − 0.0200 = 0.530; times its weight 0.250, it is pushed up by 0.133."
+        "Its gradient ∂(J − KL)/∂log π = 0.550 − 0.02 = 0.530; times its weight 0.250, it is pushed up by 0.133."
     )
 
 
@@ -304,6 +304,13 @@ def test_the_run_s_own_row_is_the_record_but_for_the_weight_of_a_rollout(algorit
             assert float(row.pushes[0, r, t]) == pytest.approx(recorded.push, rel=1e-4, abs=1e-7)
             assert float(row.weights[0, r, t]) == pytest.approx(recorded.weight, rel=1e-5)
             assert bool(row.output.clipped[0, r, t] & (row.weights[0, r, t] > 0)) == recorded.clipped
+
+
+def test_what_the_record_of_a_run_with_a_reference_lacks(grpo):
+    """Values of a critic for the two that have one, pairs for DPO; the others have all that they ask for."""
+    rows = evaluate_group(GRPO, ALGORITHMS, grpo.groups[0], first_visit=True)
+    assert {row.algorithm.name for row in rows if row.needs} == {"PPO", "PPO-Penalty", "DPO"}
+    assert [row.algorithm.name for row in rows if row.pushes is None] == ["DPO"]
 
 
 def test_what_no_loss_saw_stays_out_of_a_group():
