@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from rlviz.markup import Markup, element, joined, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
 from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series
-from rlviz.runs.progress import RECENT, describe_last_step, describe_seconds
+from rlviz.runs.progress import describe_last_step
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.types import ResponseRecord, StepRecord
@@ -113,7 +112,6 @@ class TrainingPanel(widgets.VBox):
         self._running = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._step_seconds: deque[float] = deque(maxlen=RECENT)
         self.curves = LiveCurves((GROUP_GRAPHS[0] if self.task.reward_is_grade else REWARD_GRAPH, *LOWER_GRAPHS))
         self.controls: dict[str, Control] = {
             "group_size": Control(LABELS["group_size"], settings.group_size, 2, 32),
@@ -181,7 +179,6 @@ class TrainingPanel(widgets.VBox):
     def _go(self) -> None:
         self.wait()
         self._running = True
-        self._step_seconds.clear()
         self._stop.clear()
         self._set_buttons(running=True)
         self._thread = threading.Thread(target=self._work, daemon=True, name="rlviz training")
@@ -194,9 +191,7 @@ class TrainingPanel(widgets.VBox):
             self._redraw(f"Sampling {settings.num_prompts} × {settings.group_size} responses.")
             while self.is_unfinished and not self._stop.is_set():
                 # Drawing is slower than a step: ten pictures a second, whatever the pace.
-                begun = time.monotonic()
                 self.records.append(next(self.run))
-                self._step_seconds.append(time.monotonic() - begun)
                 if time.monotonic() - drawn >= REDRAW_SECONDS:
                     self._redraw("Training. The sliders are locked until it stops.")
                     drawn = time.monotonic()
@@ -223,13 +218,10 @@ class TrainingPanel(widgets.VBox):
         settings = self.run.settings if self.run else self.settings
         words = f"{state} {self.algorithm.name} on {self.task.name}, {settings.steps} steps."
         if self.run is not None and self.records:
-            left, times = settings.steps - self.run.step, self._step_seconds
-            seconds = left * sum(times) / len(times) if self._running and times else 0
-            time_left = f" ({describe_seconds(seconds)} left)" if seconds else ""
             used = vars(settings) | numbers(self.run.algorithm)
             values = ", ".join(f"{LABELS.get(name, name)} {used[name]:g}" for name in self.controls)
             words = (
-                f"{state} Step {self.records[-1].step} of {settings.steps}{time_left} ({values}): "
+                f"{state} Step {self.records[-1].step} of {settings.steps} ({values}): "
                 f"{describe_last_step(self.records)}.{' The run before is grey.' if self._before else ''}"
             )
         self._table.value = group_table(self.records[-1]) if self.records else Markup()

@@ -8,8 +8,8 @@ from html import unescape
 import pytest
 
 from rlviz.algorithms import GRPO
-from rlviz.runs.panel import group_table, training_panel
-from rlviz.training import TrainSettings
+from rlviz.runs.panel import WITHOUT_KL, group_table, training_panel
+from rlviz.training import TrainSettings, train
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
@@ -73,24 +73,23 @@ def test_the_panel_trains_with_what_its_sliders_say():
     assert used in panel.caption
 
 
-def test_a_long_response_is_cut_in_the_table():
-    panel = training_panel("sentences", settings=replace(TINY, steps=1))
-    panel.start()
-    panel.wait(60)
-    (group, *_), long = panel.records[0].groups, " ".join(map(str, range(100)))
+@pytest.fixture(scope="module")
+def sentences():
+    """A step on sentences in whose first group some are better than others."""
+    records = train("sentences", WITHOUT_KL, replace(TINY, num_prompts=8))
+    return next(record for record in records if any(response.advantage for response in record.group))
+
+
+def test_a_long_response_is_cut_in_the_table(sentences):
+    (group, *_), long = sentences.groups, " ".join(map(str, range(100)))
     group = replace(group, responses=(replace(group.responses[0], text=long),), user_text="in the user's words")
-    table = group_table(replace(panel.records[0], groups=(group,)))
+    table = group_table(replace(sentences, groups=(group,)))
     assert "59</span> … 40 more words" in table and unescape(table).count("responses to in the user's words") == 1
 
 
-def test_sentences_are_read_word_by_word_in_the_colour_of_their_advantage():
-    panel = training_panel("sentences", settings=replace(TINY, steps=2, num_prompts=8))
-    panel.start()
-    panel.wait(60)
-    assert "accuracy" not in panel.caption
-    record = next(record for record in panel.records if any(response.advantage for response in record.group))
-    rows = group_table(record).split("<tr>")[2:]
-    for response, row in zip(record.group, rows, strict=True):
+def test_sentences_are_read_word_by_word_in_the_colour_of_their_advantage(sentences):
+    rows = group_table(sentences).split("<tr>")[2:]
+    for response, row in zip(sentences.group, rows, strict=True):
         cell = re.sub("<[^>]*>", "", unescape(row.split("</td>")[0])).removesuffix(" (cut off)")
         assert cell.split(" ") == [*response.text.removeprefix(" ").split(" "), ""]
         way = {"is-up" if response.advantage > 0 else "is-down"} if response.advantage else set()
