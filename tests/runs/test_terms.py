@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DCPO, DR_GRPO, GRPO, GSPO, KL_COV, PPO_PENALTY, GroupPolicyGradient
+from rlviz.algorithms import ALGORITHMS, DCPO, DR_GRPO, GRPO, GSPO, KL_COV, PPO, PPO_PENALTY, GroupPolicyGradient
 from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.kl import KLToOld
-from rlviz.pieces.shaping import SoftOverlongPunishment
+from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 from rlviz.pieces.surrogate import unclipped
 from rlviz.pieces.words import explained
 from rlviz.runs.counterfactual import RecordedGroup, evaluate_group
@@ -300,6 +300,9 @@ def test_what_the_record_of_a_run_with_a_reference_lacks(grpo):
     rows = evaluate_group(GRPO, ALGORITHMS, grpo.groups[0], first_visit=True)
     assert {row.algorithm.name for row in rows if row.needs} == {"PPO", "PPO-Penalty", "DPO"}
     assert [row.algorithm.name for row in rows if row.pushes is None] == ["DPO"]
+    valued = token(1.0, value=0.5, ref_prob=0.5)
+    _, ppo = evaluate_group(NO_KL, [PPO], GroupRecord("3+4=", "7", (response(1.0, valued), response(0.0, valued))))
+    assert not ppo.needs and not torch.equal(ppo.advantages, torch.ones(1, 2, 1))
 
 
 def test_what_no_loss_saw_stays_out_of_a_group():
@@ -310,6 +313,12 @@ def test_what_no_loss_saw_stays_out_of_a_group():
     group = GroupRecord("3+4=", "7", (response(1.0, token(1.0), token(1.0)), response(0.0, written)))
     pushes = evaluate_group(NO_KL, [], group)[0].pushes
     assert pushes[0, 0].all() and not pushes[0, 1].any()
+    cut_off = replace(response(0.0, token(1.0)), truncated=True)
+    group, filtered = (
+        GroupRecord("3+4=", "7", (response(1.0, token(1.0)), cut_off)),
+        replace(NO_KL, shape=OverlongFilter()),
+    )
+    assert evaluate_group(NO_KL, [filtered], group)[1].pushes.bool().tolist() == [[[True], [False]]]
 
 
 def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():
