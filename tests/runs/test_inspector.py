@@ -184,13 +184,14 @@ def test_a_run_on_pairs_has_curves_and_numbers_and_no_groups():
         chosen_logp=-3.5, rejected_logp=-7.0, chosen_gain=-0.5, rejected_gain=-2.0, pull=0.5, held_out_accuracy=0.5, lr=1e-4,
         tokens_sampled=0,
     )  # fmt: skip
-    inspector = inspect_run([record, replace(record, step=2, held_out_accuracy=None, chosen_gain=1.5)], algorithm=DPO)
-    assert inspector.place == [2, 0, 0, 0] and inspector.data["runs"][0]["groups"] == []
+    better, last = replace(record, step=2, held_out_accuracy=0.6), replace(record, step=3, held_out_accuracy=None)
+    inspector = inspect_run([record, better, replace(last, chosen_gain=1.5)], algorithm=DPO)
+    assert inspector.place == [3, 0, 0, 0] and inspector.data["runs"][0]["groups"] == []
     assert inspector.caption == (
-        "Step 2 of 2. DPO: held-out accuracy 0.50 (at step 1), 75% of pairs in order, log π against the start: chosen +1.5, "
+        "Step 3 of 3. DPO: held-out accuracy 0.60 (at step 2), 75% of pairs in order, log π against the start: chosen +1.5, "
         "rejected −2.0."
     )
-    assert line(inspector, 0, "rejected_gain")[1] == [-2.0, -2.0]
+    assert line(inspector, 0, "rejected_gain")[1] == [-2.0, -2.0, -2.0]
 
 
 def test_from_disk_it_shows_what_it_shows_of_the_records_and_a_saved_notebook_has_the_picture(grpo):
