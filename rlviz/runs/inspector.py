@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -152,7 +152,7 @@ def _folder_reader(folder: RunFolder, algorithm: Algorithm | None) -> Callable[[
 class RunInspector(anywidget.AnyWidget):
     """A run, one of its steps, one token of it; made by `inspect_run`.
 
-    place: what is looked at, [step from 1; group, response, token from 0]; another one moves there, or as near as can be.
+    place: what is looked at, [step from 1; group, response, token from 0]; another one moves there. Beyond the end is the last.
     caption: in words. alt: what there is to see. png: the curves as a picture. `save` writes a page. `refresh` reads the run
     again; a training panel's is followed by itself.
     """
@@ -263,25 +263,15 @@ class RunInspector(anywidget.AnyWidget):
             self.place = place
 
     def _nearest(self, place: Sequence[int]) -> list[int]:
-        """Return the nearest place in the records; of another step than the one shown a group with tokens, if it has any."""
-
-        def clamp(index: int, sizes: Iterable[int]) -> int:
-            return max(0, min(index, max(sizes) - 1))
-
-        step, group, response, token = place
+        """Return the place at the nearest step; of another step than the one shown a group with tokens, if it has any."""
+        step, group, *token = place
         step = min(self.run["at"], key=lambda at: abs(at - step), default=1)
-        groups = [record.groups for run in self._snapshots if (record := run.at(step)) and record.groups]
-        if not groups:  # of a run on pairs, or an imported one whose log has no responses
-            return [step, 0, 0, 0]
-        with_tokens = [g for g, one in enumerate(groups[0]) if any(response.tokens for response in one.responses)]
-        if step != self.data.get("step") and with_tokens and group not in with_tokens:
-            group = with_tokens[0]
-        # Of two runs the longer group or response counts.
-        group = clamp(group, map(len, groups))
-        rows = [one[clamp(group, [len(one)])].responses for one in groups]
-        response = clamp(response, map(len, rows))
-        tokens = [row[clamp(response, [len(row)])].tokens for row in rows]
-        return [step, group, response, clamp(token, map(len, tokens))]
+        record = next((record for run in self._snapshots if (record := run.at(step))), None)
+        if record is not None and step != self.data.get("step"):
+            with_tokens = [g for g, one in enumerate(record.groups) if any(r.tokens for r in one.responses)]
+            if with_tokens and group not in with_tokens:
+                group = with_tokens[0]
+        return [step, group, *token]
 
     def step_data(self, step: int, *, tokens: bool = True) -> dict[str, Any]:
         """Return what the page shows of a step, on demand without its tokens; tables: what the numbers in it stand for."""

@@ -14,7 +14,7 @@ from rlviz.training import TrainSettings, train
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
 TINY = TrainSettings(steps=4, num_prompts=3, group_size=4, evaluate_every=2)
-LONG = replace(TINY, steps=40, evaluate_every=0)
+LONG = replace(TINY, steps=20, evaluate_every=0)
 
 
 def wait_for(panel, condition, seconds=60):
@@ -44,7 +44,7 @@ def test_train_stop_resume():
     panel.resume_button.click()
     panel.wait(60)
     assert [record.step for record in panel.records] == list(range(1, LONG.steps + 1))
-    assert panel.caption.startswith("Done. Step 40 of 40") and panel.resume_button.disabled
+    assert panel.caption.startswith("Done. Step 20 of 20") and panel.resume_button.disabled
 
 
 def test_a_run_that_breaks_off_says_so():
