@@ -46,11 +46,10 @@ def describe_last_step(records: Sequence[Any]) -> str:
         numbers = {"reward {:.2f}": last.reward} | held_out
         numbers |= {
             "entropy {:.2f} nats": last.entropy,
-            "clipped during its updates {:.1%} below": last.clip_fraction_low,
-            "{:.1%} above": last.clip_fraction_high,
+            "clipped {:.1%} below": last.clip_fraction_low,
+            "and {:.1%} above": last.clip_fraction_high,
             "{:.1%} by the dual clip": last.clip_fraction_dual or math.nan,
         }
     # an imported run has not all
-    return ", ".join(words.format(value) for words, value in numbers.items() if math.isfinite(value)).replace(
-        " -", " −"
-    )
+    texts = [words.format(value) for words, value in numbers.items() if math.isfinite(value)]
+    return ", ".join(texts).replace(", and", " and").replace(" -", " −")
