@@ -78,11 +78,19 @@ PAIR_GRAPHS = (
 
 @dataclass(frozen=True)
 class Series:
-    """A line in each graph: the mean over runs of one name, which may go on. look: in colour, the same dashed, or grey behind."""
+    """A line in each graph: the mean over runs of one name, which may go on.
+
+    look: in colour, the same dashed, a moving mean over the steps in front of the numbers as they are, or grey behind.
+    """
 
     name: str
     seeds: Sequence[Records]
-    look: Literal["now", "dashed", "before"] = "now"
+    look: Literal["now", "dashed", "smooth", "before"] = "now"
+
+    @property
+    def has_thin_lines(self) -> bool:
+        """Whether each run stands behind the mean."""
+        return self.look == "smooth" or (self.look != "before" and len(self.seeds) > 1)
 
 
 def measured_points(records: Records, column: str) -> Measured:
@@ -98,6 +106,13 @@ def mean_over_seeds(seeds: Sequence[Records], column: str) -> Measured:
     steps, values = (np.concatenate([part[side] for part in measured] or [np.empty(0)]) for side in (0, 1))
     at, index = np.unique(steps, return_inverse=True)
     return at, np.bincount(index, values, len(at)) / np.bincount(index, minlength=len(at))
+
+
+def moving_mean(values: Any) -> Any:
+    """Return the mean over a fifteenth of the values around each of them, as a pandas Series."""
+    import pandas as pd  # which a live picture does not wait for
+
+    return pd.Series(values).rolling(max(1, len(values) // 15), min_periods=1, center=True).mean()
 
 
 def build_picture(
@@ -138,9 +153,9 @@ def _lines(graph: Graph, series: Sequence[Series]) -> list[Mark]:
                 words = line.name if graph.has_run_names and curve is graph.curves[0] else ""
                 style |= {"colour": "grey", "width": 1.2, "dash": curve.dash}
             else:
-                if len(line.seeds) > 1:
+                if line.has_thin_lines:
                     marks.append(Line(f"{key}_each_at", f"{key}_each", width=1, **style))
-                words = line.name if is_single and is_compared else curve.words if line.look == "now" else ""
+                words = line.name if is_single and is_compared else curve.words if line.look != "dashed" else ""
                 dash = "7 4" if line.look == "dashed" else "" if is_compared else curve.dash
                 style |= {"dash": dash, "marker": curve.marker}
             marks.append(Line(f"{key}_at", key, label=words, direct=bool(words), **style))
@@ -161,11 +176,12 @@ def bind_data(
             for curve in graph.curves:
                 key = f"r{number}_{curve.column}"
                 seeds = [measured_points(records, curve.column) for records in line.seeds]
-                mean = seeds[0] if len(seeds) == 1 else mean_over_seeds(line.seeds, curve.column)
-                bound[f"{key}_at"], bound[key] = mean
+                at, mean = seeds[0] if len(seeds) == 1 else mean_over_seeds(line.seeds, curve.column)
+                is_smooth = line.look == "smooth" and not curve.marker
+                bound |= {f"{key}_at": at, key: moving_mean(mean) if is_smooth else mean}
                 if curve.is_rare:
                     bound[f"{key}_there"] = int(any(measured.any() for _, measured in seeds))
-                if line.look != "before" and len(seeds) > 1:  # end to end, with a gap between two
+                if line.has_thin_lines:  # end to end, with a gap between two
                     for name, side in ((f"{key}_each_at", 0), (f"{key}_each", 1)):
                         bound[name] = np.concatenate([part for seed in seeds for part in ([np.nan], seed[side])])
                 values += [measured for _, measured in seeds]

@@ -17,10 +17,10 @@ from rlviz.algorithms.notation import Unicode
 from rlviz.pieces.formula import Node
 from rlviz.types import TokenRecord
 
-NEGATIVE = re.compile(r"(?:(?<=[·/+−] )|(?<=−))−[^\s,()]+")  # a number behind a sign
 BEHIND_A_SIGN = re.compile(r"(?:(?<=[·/+−] )|(?<=−))\{(\w+)\}")
 PLACE = re.compile(r"\{(\w+)(!?)\}")
-SAME = 1e-5  # records are float32
+LIMITS = ("ratio", "lower", "upper")
+FINE = (*LIMITS, "J", "objective", "slope")  # written with as many decimals as it takes to tell a ratio from its limits
 
 
 @lru_cache(maxsize=4096)  # of a long response most rewards, limits and weights are the same
@@ -36,12 +36,14 @@ def format_number(value: float, decimals: int = 3) -> str:
     return text.replace("-", "−")
 
 
-@lru_cache(maxsize=4)  # the terms of a token ask several times
-def decimals_for(token: TokenRecord) -> int:
-    """Return with how many decimals, from 3 to 6, the token's ratio, its limits and 1 read differently where they differ."""
-    limits = [token.lower] if token.upper is None else [token.lower, token.upper]
-    pairs = [(a, b) for a, b in combinations([1.0, token.ratio, *limits], 2) if abs(a - b) > 1e-6]
-    return next((d for d in range(3, 6) if all(f"{a:.{d}f}" != f"{b:.{d}f}" for a, b in pairs)), 6)
+def format_numbers(values: Mapping[str, float]) -> dict[str, str]:
+    """Return a token's numbers as texts: ratio, limits and 1 read differently where they differ, by up to 6 decimals."""
+    pairs = combinations([1.0, *(values[name] for name in LIMITS if name in values)], 2)
+    apart = [(a, b) for a, b in pairs if abs(a - b) > 1e-6]
+    decimals = next((d for d in range(3, 6) if all(f"{a:.{d}f}" != f"{b:.{d}f}" for a, b in apart)), 6)
+    return {
+        name: format_number(value, decimals if name.partition("_")[0] in FINE else 3) for name, value in values.items()
+    }
 
 
 def fill_template(template: str, numbers: Mapping[str, str]) -> str:
@@ -54,41 +56,33 @@ def fill_template(template: str, numbers: Mapping[str, str]) -> str:
     return PLACE.sub(number, template)
 
 
-class InNames(Unicode):
-    """Writes a formula in the names of the code."""
+class FormulaLine(Unicode):
+    """Writes a formula in the names of the code; with known numbers as a template: they stand there, the others have places."""
 
     times = " · "
 
+    def __init__(self, known: Mapping[str, float] | None = None) -> None:
+        self.known = known
+
     def symbol(self, name: str) -> str:
-        return "∞" if name == "inf" else name
+        if self.known is None:
+            return "∞" if name == "inf" else name
+        return format_number(self.known[name]) if name in self.known else f"{{{name}}}"
 
     def called(self, node: Node) -> str:
         return f"{node.text}({', '.join(map(self.write, node.parts))})"
 
-
-class WithPlaces(InNames):
-    """Writes a formula as a template; numbers that are known stand in it."""
-
-    def __init__(self, known: Mapping[str, float]) -> None:
-        self.known = known
-
-    def symbol(self, name: str) -> str:
-        return format_number(self.known[name]) if name in self.known else f"{{{name}}}"
-
     def power(self, base: str, exponent: str) -> str:
-        base = f"({base})" if base.startswith("−") else re.sub(r"^\{(\w+)\}$", r"{\1!}", base)
-        return super().power(base, exponent)
+        return super().power(re.sub(r"^\{(\w+)\}$", r"{\1!}", base), exponent)
 
-
-def formula_template(formula: Node, known: Mapping[str, float]) -> str:
-    """Return a formula with places for the numbers of its names; those that are known stand there."""
-    text = NEGATIVE.sub(lambda number: f"({number[0]})", WithPlaces(known).write(formula))
-    return BEHIND_A_SIGN.sub(r"{\1!}", text)
+    def line(self, formula: Node) -> str:
+        """Return the formula behind its sign of equality."""
+        return "= " + BEHIND_A_SIGN.sub(r"{\1!}", self.write(formula))
 
 
 def describe_gradient(
     algorithm: PolicyGradient | None, token: TokenRecord, kl_slope: float | None = None
-) -> tuple[str, dict[str, str]]:
+) -> tuple[str, dict[str, float]]:
     """Return a template that says whether the token's gradient is cut and why, else what it is and where it goes; its numbers.
 
     kl_slope: ∂KL/∂log π of the penalty in the loss, where that is known.
@@ -98,40 +92,24 @@ def describe_gradient(
     if not token.weight:
         return "It is not in the loss: its group was not selected, or its response was left out.", {}
     has_kl = algorithm is not None and algorithm.kl_in_loss
-    decimals = decimals_for(token)
-    numbers = {
-        "size": format_number(abs(token.push)),
-        "ratio": format_number(token.ratio, decimals),
-        "lower": format_number(token.lower, decimals),
-        "upper": "∞" if token.upper is None else format_number(token.upper, decimals),
-        "weight": format_number(token.weight),
-    }
+    upper, slope = math.inf if token.upper is None else token.upper, token.push / token.weight
+    numbers = {"ratio": token.ratio, "lower": token.lower, "upper": upper, "weight": token.weight}
+    numbers |= {"size": abs(token.push), "slope": slope, "slope_by_ratio": slope / token.ratio}
     push = f"it is pushed {'up' if token.push > 0 else 'down'} by {{size}}"
     if token.clipped:
-        sign = "A > 0" if token.advantage > 0 else "A < 0"
-        why = f"the surrogate is flat at the ratio {{ratio}} where {sign}"
-        if token.advantage > 0 and token.upper is not None and token.ratio > token.upper:
-            why = f"the ratio {{ratio}} is above the upper limit {{upper}} and {sign}"
+        why = "the surrogate is flat at the ratio {ratio}"
+        if token.advantage > 0 and token.ratio > upper:
+            why = "the ratio {ratio} is above the upper limit {upper}"
         elif token.advantage < 0 and token.ratio < token.lower:
-            why = f"the ratio {{ratio}} is below the lower limit {{lower}} and {sign}"
-        others = "The KL term" if has_kl else "The rest of the loss"
-        return f"Its gradient is cut: {why}." + (f" {others} still counts: {push}." if token.push else ""), numbers
+            why = "the ratio {ratio} is below the lower limit {lower}"
+        others = f" {'The KL term' if has_kl else 'The rest of the loss'} still counts: {push}." if token.push else ""
+        return f"Its gradient is cut: {why}, and A {'>' if token.advantage > 0 else '<'} 0.{others}", numbers
     if not token.push:
         return "Its advantage is 0, so it is not pushed." if not token.advantage else "It is not pushed.", numbers
-    if has_kl and not token.advantage:
-        return f"A is 0: the KL term alone moves it, {push}.", numbers
-    slope = token.push / token.weight
-    numbers["slope"] = format_number(slope, decimals)
     how = "by log π is "
-    if has_kl:
-        how = "∂(J − KL)/∂log π, the slope and not the value, is "
-        if kl_slope is not None:
-            how += "{slope_j} − {slope_kl!} = "
-            numbers |= {
-                "slope_j": format_number(slope + kl_slope, decimals),
-                "slope_kl": format_number(kl_slope, decimals),
-            }
-    elif algorithm is not None:
+    if has_kl and kl_slope is not None:
+        how = "∂(J − KL)/∂log π = {slope_j} − {slope_kl!} = "
+        numbers |= {"slope_j": slope + kl_slope, "slope_kl": kl_slope}
+    elif algorithm is not None and not has_kl:
         how = "∂J/∂log π = ratio · ∂J/∂ratio = {ratio} · {slope_by_ratio!} = "
-        numbers["slope_by_ratio"] = format_number(slope / token.ratio, decimals)
     return f"Its gradient {how}{{slope}}; times its weight {{weight}}, {push}.", numbers

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import ALGORITHMS, Algorithm, PolicyGradient, differences
-from rlviz.runs.counterfactual import Counterfactual, Counterfactuals, differ
-from rlviz.runs.formula import decimals_for, format_number
-from rlviz.runs.terms import Term, finite_push, is_finite, token_terms
-from rlviz.types import GroupRecord, ResponseRecord, StepRecord
+from rlviz.runs.counterfactual import Counterfactual, differ, evaluate_group
+from rlviz.runs.formula import format_number, format_numbers
+from rlviz.runs.terms import Term, is_finite, token_terms, token_values
+from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
 from small_models.tasks.base import verdict
 
 Column = Any  # a text, {"r": texts}, or a list of texts
-TOKEN_NUMBERS = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "value", "weight", "push")
+SHOWN = ("old_prob", "new_prob", "ref_prob", "ratio", "lower", "upper", "value", "weight", "push")  # of all tokens
 WORD = re.compile(r" \S")  # the beginning of a word
 END = "■"  # a response's last token, in a run on words
 NARROW = 0.01  # limits as near to 1 as this are written with four decimals
@@ -52,17 +52,17 @@ class StepWriter:
         self.algorithm = algorithm
         self.terms, self.sentences = Table(), Table()
         family = [*ALGORITHMS, *(other for other in others if other not in ALGORITHMS)]
-        self._others = None if algorithm is None else Counterfactuals(algorithm, family)
+        self.others = [] if algorithm is None else [other for other in family if other != algorithm]
 
     @property
     def family(self) -> list[dict[str, Any]]:
         """The algorithms of the rows: name, and in what each differs from the run's: slot, before, after, why."""
-        if self._others is None:
-            return []
-        family = []
-        for row in (self._others.algorithm, *self._others.others):
-            lines = differences(self._others.algorithm, row)
-            family.append({"name": row.name, "differs": [[x.slot, x.before, x.after, x.why] for x in lines]})
+        family: list[dict[str, Any]] = []
+        if self.algorithm is None:
+            return family
+        for other in [self.algorithm, *self.others]:
+            lines = differences(self.algorithm, other)
+            family.append({"name": other.name, "differs": [[x.slot, x.before, x.after, x.why] for x in lines]})
         return family
 
     @property
@@ -101,19 +101,17 @@ class StepWriter:
         """Return columns over the tokens of a group: numbers, sentences, terms, and the rows of other algorithms."""
         lengths = [len(response.tokens) for response in group.responses]
         tokens = [token for response in group.responses for token in response.tokens]
-        # A token's recorded numbers come first; those that its terms work out replace them where they are more exact.
         terms = [terms for row in token_terms(self.algorithm, record, group) for terms in row]
         numbers = []
         for token, written in zip(tokens, terms, strict=True):
-            values = {name: getattr(token, name) for name in TOKEN_NUMBERS}
-            values["upper"] = math.inf if token.upper is None else token.upper
-            decimals = decimals_for(token)
-            texts = {name: format_number(value, decimals) for name, value in values.items() if value is not None}
-            numbers.append({**texts, **written.numbers})
+            values = token_values(token)
+            texts = format_numbers({name: values[name] for name in SHOWN if name in values})
+            numbers.append(texts | written.numbers)
         keys = dict.fromkeys(key for texts in numbers for key in texts)
-        finite = all(map(is_finite, tokens))
         # A group that diverged has nothing to compute with.
-        rows = self._others.evaluate(group, first_visit=first_visit) if self._others is not None and finite else []
+        rows = []
+        if self.algorithm is not None and all(map(is_finite, tokens)):
+            rows = evaluate_group(self.algorithm, self.others, group, first_visit=first_visit)
         # A row weighs its tokens as if the group were the rollout; it is shown at the share that the group has in the run.
         weight = 0.0 if not rows or rows[0].weights is None else float(rows[0].weights.sum())
         scale = sum(token.weight for token in tokens) / weight if weight else 1.0
@@ -179,8 +177,7 @@ def _write_row(row: Counterfactual, run: Counterfactual, lengths: Sequence[int],
         is_reason = flags(differs & mask)
         reasons = [f"{slots} {slot}" if why else slots for slots, why in zip(reasons, is_reason, strict=True)]
     # Limits of a sequence ratio differ from 1 in the fourth decimal.
-    limits = torch.cat([row.output.lower[is_token], row.output.upper[is_token]])
-    decimals = 4 if ((limits - 1).abs() < NARROW).any() else 3
+    decimals = 4 if ((row.output.upper[is_token] - 1).abs() < NARROW).any() else 3
     return {
         "needs": row.needs,
         "A": texts(row.advantages),
@@ -204,6 +201,11 @@ def column(values: Sequence[Any], lengths: Sequence[int]) -> Column:
     if all(len(set(row)) <= 1 for row in rows):
         return {"r": [row[0] if row else "" for row in rows]}
     return list(values)
+
+
+def finite_push(token: TokenRecord) -> float:
+    """Return a token's push, 0 where the run had diverged and it is not a number."""
+    return 0.0 if math.isnan(token.push) else token.push
 
 
 def strongest_push(record: StepRecord) -> tuple[int, int, int]:

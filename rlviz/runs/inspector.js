@@ -326,6 +326,7 @@ export function inspector(el, ask) {
     /** Show {picture, run, data, place}; what is absent stays as it was. */
     show(next) {
       Object.assign(state, next);
+      if (state.data?.runs && state.place) state.place = fit(state.place);
       if (next.run) drawDifferences();
       draw(false);
     },

@@ -7,11 +7,10 @@ snapshots' curves, writes the chosen step by `inspected.StepWriter`, and sends b
 from __future__ import annotations
 
 import base64
-import math
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,42 +27,43 @@ from rlviz.runs import curves
 from rlviz.runs.curves import Series
 from rlviz.runs.inspected import StepWriter, strongest_push
 from rlviz.runs.panel import TrainingPanel
+from rlviz.runs.progress import describe_last_step
 from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun
 from rlviz.training.files import write_text
 from rlviz.types import PairRecord, StepRecord
-from small_models.checks import LARGEST, checked, cut
+from small_models.checks import checked, cut
 
 LISTED = 8  # steps named one by one
-PARTS = ("step", "group", "response", "token")  # of a place
 
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """A run as it is now: the steps so far, how many there will be, what trains them (None: not known), and how.
+    """A run as it is now: its records so far, what trains it (None: not known), how, and for how many steps (0: not known).
 
     missing: steps that the source should hold and does not. imported: whether another program trained it. A run on pairs sampled
     nothing: it has numbers, and no groups.
     """
 
     records: list[Any]  # StepRecord, or PairRecord
-    steps: int
     algorithm: Algorithm | None
-    name: str
-    settings: dict[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    title: str = "own algorithm"
+    planned: int = 0
     missing: Sequence[int] = ()
     imported: bool = False
 
-    @classmethod
-    def take(
-        cls, records: list[Any], steps: int, algorithm: Algorithm | None, *, name: str = "", **more: Any
-    ) -> RunSnapshot:
-        """Return a snapshot that has at least the steps of its records, and the name of its algorithm where that is known."""
-        last = records[-1].step if records else 1
-        name = algorithm.name if algorithm else name or "own algorithm"
-        return cls(records, max(steps, last), algorithm, name, **{"settings": {}, **more})
+    @property
+    def name(self) -> str:
+        """The name of the algorithm, or the title of a run whose algorithm is not known."""
+        return self.algorithm.name if self.algorithm else self.title
 
-    def at(self, step: int | None) -> Any:
+    @property
+    def steps(self) -> int:
+        """How many steps the run has or will have."""
+        return max(self.planned, self.records[-1].step if self.records else 1)
+
+    def at(self, step: int) -> Any:
         """Return the record of a step, None where there is none."""
         return next((record for record in self.records if record.step == step), None)
 
@@ -78,49 +78,27 @@ class RunSnapshot:
         return tuple(record.step for record in self.records if record.has_tokens)
 
     def describe(self, name: str, step: int) -> str:
-        """Return the run's numbers at a step in words, and its last held-out accuracy and reward by then."""
-        record = self.at(step)
-        if record is None:
-            return f"{name} has no such step."
-        numbers = {}
-        for metric in ("accuracy", "reward"):
-            past = [r for r in self.records if r.step <= step]
-            at, held_out = curves.measured_points(past, f"held_out_{metric}")
-            measured = f" (at step {at[-1]:.0f})" if len(at) and at[-1] != step else ""
-            numbers[f"held-out {metric} {{:.2f}}{measured}"] = held_out[-1] if len(at) else math.nan
-        if isinstance(record, PairRecord):
-            numbers |= {
-                "{:.0%} of pairs in order": record.pair_accuracy,
-                "log π against the start: chosen {:+.1f}": record.chosen_gain,
-                "rejected {:+.1f}": record.rejected_gain,
-            }
-        else:
-            numbers = {"reward {:.2f}": record.reward} | numbers
-            numbers |= {
-                "entropy {:.2f} nats": record.entropy,
-                "clipped during its updates {:.1%} below": record.clip_fraction_low,
-                "and {:.1%} above": record.clip_fraction_high,
-                "{:.1%} by the dual clip": record.clip_fraction_dual or math.nan,
-            }
-        # an imported run has not all
-        texts = [words.format(value) for words, value in numbers.items() if math.isfinite(value)]
-        return f"{name}: {', '.join(texts).replace(' -', ' −').replace(', and', ' and')}."
+        """Return the run's numbers at a step in words, and what there is to know of its source."""
+        past = [record for record in self.records if record.step <= step]
+        words = [f"{name}: {describe_last_step(past)}." if self.at(step) else f"{name} has no such step."]
+        words += ["Its log was imported, and tokens were not logged."] if self.imported else []
+        words += [f"{name} lacks step {listed(self.missing)}."] if self.missing else []
+        return " ".join(words)
 
     @property
     def note(self) -> str:
         """Where the tokens of a step without them are."""
-        steps = self.token_steps
         if self.is_on_pairs:
             return "Nothing is sampled in a step: it learns from pairs that were made before."
         if self.imported:
             return "Tokens were not logged."
-        if not steps:
+        if not self.token_steps:
             return "No step was recorded with its tokens; details_every in TrainSettings says how often that is."
-        many = len(steps) > 1
-        return f"No tokens here; step{'s' if many else ''} {_listed(steps)} {'have' if many else 'has'} some."
+        return f"No tokens here; they were recorded at step {listed(self.token_steps)}."
 
 
-def _listed(steps: Sequence[int]) -> str:
+def listed(steps: Sequence[int]) -> str:
+    """Return steps one by one, or the first and the last of many."""
     few = [str(step) for step in steps]
     return ", ".join(few if len(few) <= LISTED else [*few[:3], "…", few[-1]])
 
@@ -135,20 +113,19 @@ def snapshot_reader(run: Any, algorithm: Algorithm | None) -> Callable[[], RunSn
         run = RunFolder.open(run)
     if isinstance(run, RunFolder):
         return _folder_reader(run, algorithm)
-    if hasattr(run, "records") and hasattr(run, "run"):
+    if isinstance(run, TrainingPanel):
 
         def read_panel() -> RunSnapshot:
-            records, training = list(run.records), run.run
-            if training is None:
-                return RunSnapshot.take(records, 0, algorithm)
-            settings = training.settings
-            return RunSnapshot.take(
-                records, settings.steps, algorithm or training.algorithm, settings=dict(vars(settings))
+            if run.run is None:
+                return RunSnapshot([], algorithm)
+            settings = run.run.settings
+            return RunSnapshot(
+                list(run.records), algorithm or run.run.algorithm, vars(settings), planned=settings.steps
             )
 
         return read_panel
     if isinstance(run, Sequence) and all(isinstance(record, StepRecord | PairRecord) for record in run):
-        return lambda: RunSnapshot.take(list(run), 0, algorithm)
+        return lambda: RunSnapshot(list(run), algorithm)
     raise ValueError(f"run must be a run folder, a list of step records or a training panel; got {type(run).__name__}")
 
 
@@ -166,24 +143,25 @@ def _folder_reader(folder: RunFolder, algorithm: Algorithm | None) -> Callable[[
             algorithm = None
         # one of the family as its own file has it, with the text that a description leaves out
         algorithm = next((member for member in ALGORITHMS if member == algorithm), algorithm)
-    steps, more = settings_from(settings).steps, {"settings": settings, "name": described["name"]}
+    title, steps = described["name"], settings_from(settings).steps
     if "imported" in config:  # what its program did not log is not missing
-        return lambda: RunSnapshot.take(folder.records(), steps, None, imported=True, **more)
-    return lambda: RunSnapshot.take(folder.records(), steps, algorithm, missing=folder.missing_steps(), **more)
+        return lambda: RunSnapshot(folder.records(), None, settings, title, steps, imported=True)
+    return lambda: RunSnapshot(folder.records(), algorithm, settings, title, steps, folder.missing_steps())
 
 
 class RunInspector(anywidget.AnyWidget):
     """A run, one of its steps, one token of it; made by `inspect_run`.
 
-    step, group, response, token: what is looked at, from 1; `go` moves there. caption: in words. alt: what there is to see.
-    png: the curves as a picture. `save` writes a page. `refresh` reads the run again; a training panel's is followed by itself.
+    place: what is looked at, [step from 1; group, response, token from 0]; another one moves there. Beyond the end is the last.
+    caption: in words. alt: what there is to see. png: the curves as a picture. `save` writes a page. `refresh` reads the run
+    again; a training panel's is followed by itself.
     """
 
     _esm = module(*ALONE, "inspector")
     picture = traitlets.Dict().tag(sync=True)  # the curves, as `mount` of draw.js takes them
     run = traitlets.Dict().tag(sync=True)  # what is the same at all steps
     data = traitlets.Dict().tag(sync=True)  # the chosen step, as `rlviz.runs.inspected` writes it
-    place = traitlets.List().tag(sync=True)  # step from 1; group, response, token from 0
+    place = traitlets.List().tag(sync=True)
 
     def __init__(self, readers: Sequence[Callable[[], RunSnapshot]]) -> None:
         super().__init__()
@@ -191,27 +169,10 @@ class RunInspector(anywidget.AnyWidget):
         self._lock = threading.RLock()  # a person's move and a training thread's news, one after the other
         self._writers: list[StepWriter] = []
         self._written: dict[tuple[int, int], tuple[StepRecord, dict[str, Any]]] = {}
-        self._snapshots: list[RunSnapshot] = []
         self._read()
-        self._go_to(self._newest(), opening=True)
-        self.observe(lambda change: self._follow_page(), "place")
+        self._go_to(self._strongest(self._newest()))
+        self.observe(lambda change: self._go_to(self.place), "place")
         self.on_msg(lambda _, content, __: self.refresh() if content.get("refresh") else None)
-
-    @property
-    def step(self) -> int:
-        return self.place[0]
-
-    @property
-    def group(self) -> int:
-        return self.place[1] + 1
-
-    @property
-    def response(self) -> int:
-        return self.place[2] + 1
-
-    @property
-    def token(self) -> int:
-        return self.place[3] + 1
 
     @property
     def caption(self) -> str:
@@ -224,54 +185,23 @@ class RunInspector(anywidget.AnyWidget):
     @property
     def png(self) -> bytes:
         with self._lock:
-            return png(curves.draw_figure(self._curves, self.picture["data"], step=self.step))
-
-    @checked
-    def go(
-        self,
-        *,
-        step: int | None = None,
-        group: int | None = None,
-        response: int | None = None,
-        token: int | None = None,
-    ) -> None:
-        """Look at another step, group, response or token, each from 1; what is not given stays where it is, or as near as can be.
-
-        Raises ValueError for what is not there.
-        """
-        with self._lock:
-            if step is not None:
-                if step not in self.run["at"]:
-                    raise ValueError(f"step must be one of the run's, {_listed(self.run['at'])}; got {step}")
-                self._go_to(step)
-            for index, wanted in enumerate((group, response, token), 1):
-                if wanted is None:
-                    continue
-                # The place nearest to one beyond all is the last: of two runs, that of the longer group or response.
-                last = self._nearest([*self.place[:index], LARGEST, *self.place[index + 1 :]])[index] + 1
-                if not 1 <= wanted <= last:
-                    raise ValueError(f"{PARTS[index]} must be from 1 to {last} at step {self.step}; got {wanted}")
-                self.place = self._nearest([*self.place[:index], wanted - 1, *self.place[index + 1 :]])
-
-    def open_at(self, step: int) -> None:
-        """Look at a step's strongest push."""
-        with self._lock:
-            self._go_to(step, opening=True)
+            return png(curves.draw_figure(self._curves, self.picture["data"], step=self.place[0]))
 
     def refresh(self) -> None:
         """Read the run again; who looked at its newest step with tokens goes on to the new one."""
         with self._lock:
             # Asked before the run is read: a reader who went back to an earlier step stays there.
-            before, empty = self.step, not any(snapshot.records for snapshot in self._snapshots)
-            follows = before == self._newest() or empty
-            first_tokens = not any(snapshot.token_steps for snapshot in self._snapshots)
+            follows, had_tokens = self.place[0] == self._newest(), any(run.token_steps for run in self._snapshots)
             try:
                 self._read()
             except Exception as error:  # shown where the person looks: nobody sees a callback's traceback
                 caption = f"The run cannot be read: {error}. What is shown is as it was."
                 self.data = {**self.data, "caption": caption}
                 return
-            self._go_to(self._newest() if follows else before, opening=follows and first_tokens)
+            newest = self._newest() if follows else self.place[0]
+            # Only the first step with tokens opens at its strongest push: later ones keep the token that a person compares.
+            is_first = follows and not had_tokens
+            self._go_to(self._strongest(newest) if is_first else [newest, *self.place[1:]], anew=True)
 
     def _read(self) -> None:
         """Take the snapshots, and draw their curves."""
@@ -318,44 +248,30 @@ class RunInspector(anywidget.AnyWidget):
         responses = [record.step for record in first.records if record.groups]
         return (first.token_steps or responses or [record.step for record in first.records] or [1])[-1]
 
-    def _go_to(self, step: int, *, opening: bool = False) -> None:
-        """Show a step; group, response and token stay as near as can be, or are those of the strongest push."""
-        at = self.run["at"]
-        step = min(max(step, at[0]), at[-1]) if at else step
-        record = next((record for run in self._snapshots if (record := run.at(step))), None)
-        place = [step, *(self.place[1:] or [0, 0, 0])]
-        # Only the first step with tokens opens at its strongest push: later ones keep the token that a person compares.
-        if opening and record is not None:
-            place = [step, *strongest_push(record)]
-        elif record is not None and step != self.data.get("step"):
-            with_tokens = [g for g, group in enumerate(record.groups) if any(r.tokens for r in group.responses)]
-            if with_tokens and place[1] not in with_tokens:
-                place[1] = with_tokens[0]
-        # One message: a page never has a step without its place.
-        with self.hold_sync(), self.hold_trait_notifications():
-            self.data = self.step_data(step)
-            self.place = self._nearest(place)
+    def _strongest(self, step: int) -> list[int]:
+        """Return the place of a step's strongest push, in the first run that has the step."""
+        records = [record for run in self._snapshots if (record := run.at(step))]
+        return [step, *(strongest_push(records[0]) if records else (0, 0, 0))]
 
-    def _follow_page(self) -> None:
-        """Show the step that a reader chose in the page."""
-        with self._lock:
-            if self.place[0] != self.data["step"]:
-                self._go_to(self.place[0])
+    def _go_to(self, place: Sequence[int], *, anew: bool = False) -> None:
+        """Show the nearest place; anew: from records that were read again."""
+        # One message: a page never has a step without its place.
+        with self._lock, self.hold_sync(), self.hold_trait_notifications():
+            place = self._nearest(place)
+            if anew or place[0] != self.data.get("step"):
+                self.data = self.step_data(place[0])
+            self.place = place
 
     def _nearest(self, place: Sequence[int]) -> list[int]:
-        """Return the nearest place in the records: the last group, response or token where it lies beyond that."""
-        step, group, response, token = place
-        records = [record for run in self._snapshots if (record := run.at(step))]
-        if not records:
-            return list(place)
-        count = max(len(record.groups) for record in records)
-        if not count:  # of an imported run whose log has no responses
-            return [step, 0, 0, 0]
-        group = min(group, count - 1)
-        groups = [record.groups[min(group, len(record.groups) - 1)] for record in records if record.groups]
-        response = min(response, max(len(g.responses) for g in groups) - 1)
-        rows = [g.responses[min(response, len(g.responses) - 1)].tokens for g in groups]
-        return [step, group, response, min(token, max(0, max(map(len, rows)) - 1))]
+        """Return the place at the nearest step; of another step than the one shown a group with tokens, if it has any."""
+        step, group, *token = place
+        step = min(self.run["at"], key=lambda at: abs(at - step), default=1)
+        record = next((record for run in self._snapshots if (record := run.at(step))), None)
+        if record is not None and step != self.data.get("step"):
+            with_tokens = [g for g, one in enumerate(record.groups) if any(r.tokens for r in one.responses)]
+            if with_tokens and group not in with_tokens:
+                group = with_tokens[0]
+        return [step, group, *token]
 
     def step_data(self, step: int, *, tokens: bool = True) -> dict[str, Any]:
         """Return what the page shows of a step, on demand without its tokens; tables: what the numbers in it stand for."""
@@ -375,16 +291,9 @@ class RunInspector(anywidget.AnyWidget):
                     self._written[number, step] = record, data
                 runs.append(data)
         words = ["No step yet."]
-        named = list(zip(self._names, self._snapshots, strict=True))
         if self.run["at"]:
-            words = [f"Step {step} of {self.run['steps']}.", *(run.describe(name, step) for name, run in named)]
-        imported = [name if len(named) > 1 else "Its log" for name, run in named if run.imported]
-        words += [f"{name} was imported, and tokens were not logged." for name in imported]
-        for name, run in named:
-            if run.missing:
-                steps, them = ("steps", "them") if len(run.missing) > 1 else ("step", "it")
-                files = "metrics.jsonl or samples.jsonl"
-                words.append(f"{name} lacks {steps} {_listed(run.missing)}: {files} does not hold {them}.")
+            described = (run.describe(name, step) for name, run in zip(self._names, self._snapshots, strict=True))
+            words = [f"Step {step} of {self.run['steps']}.", *described]
         tables = [writer.tables for writer in self._writers]
         return {"step": step, "runs": runs, "tables": tables, "caption": " ".join(words)}
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +16,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rlviz.pictures.base import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
+from rlviz.pictures.base import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
+from rlviz.runs.curves import (
+    GROUP_GRAPHS,
+    PAIR_GRAPHS,
+    REWARD_GRAPH,
+    Curve,
+    Graph,
+    Series,
+    bind_data,
+    build_picture,
+    draw_figure,
+    moving_mean,
+)
 from small_models.checks import checked
 
 MARKERS = "os^DvPX*<>p"
@@ -80,49 +94,60 @@ def plot_bands(
     return dress(ax, title=title, x=x, y=y)
 
 
-Panel = tuple[str, str, float, dict[str, str]]  # title, unit, least top of the axis, columns
-PANELS: tuple[Panel, ...] = (
-    ("Reward and accuracy", "reward, accuracy", 1.02, {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"}),
-    ("Entropy", "nats per token", 0.0, {"entropy": "entropy"}),
-    ("Tokens whose gradient is clipped", "share", 0.02, {
-        "clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"}),
-    ("Response length", "tokens", 0.0, {"response_length": "length"}),
-    ("How much the critic explains", "share of variance", 0.5, {"explained_variance": "explained variance"}),
-    ("KL to the policy that sampled", "nats per token", 0.0, {"kl_to_old": "after the updates"}),
-    ("Routing that a step's updates changed", "share of decisions", 0.02, {"routing_flips": "experts chosen anew"}),
-    ("Sampler against trainer", "share of tokens", 0.02, {"mismatch_outside": "probabilities a fifth apart"}),
-    ("Learned reward against the rule", "pairs in order", 1.02, {"reward_agreement": "agreement"}),
-)  # fmt: skip
-LEARNED_REWARD_PANELS: tuple[Panel, ...] = (  # in place of the first, for a score is no share
-    ("Learned reward", "score", 0.0, {"reward": "reward, sampled"}),
-    ("Accuracy", "accuracy", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
-    *PANELS[1:],
+@checked
+def plot_seeds(
+    runs: Mapping[str, Sequence[pd.DataFrame]], column: str, *, ax: Axes | None = None, label: str = ""
+) -> Axes:
+    """Draw one column for several settings, each over seeds: the mean as a line, lowest to highest seed as a band.
+
+    Over steps in which no seed measured it both go straight on to the next one in which it was.
+    """
+    if ax is None:
+        ax = new_figure(7, 4).add_subplot()
+    for index, (name, histories) in enumerate(runs.items()):
+        values = seed_values(histories, column).apply(moving_mean)
+        draw_seeds(ax, values, index, line="mean", label=label_with_seeds(name, histories))
+    ax.legend(fontsize=TEXT - 2, framealpha=1)
+    return dress(ax, title="", x="step", y=label or column)
+
+
+FURTHER_GRAPHS = (
+    Graph("Response length", "tokens", 1.0, (Curve("response_length", ""),)),
+    Graph("How much the critic explains", "share of variance", 0.5, (Curve("explained_variance", ""),)),
+    Graph("KL to the policy that sampled", "nats per token", 0.01, (Curve("kl_to_old", ""),)),
+    Graph("Routing that a step's updates changed", "share of decisions", 0.02, (Curve("routing_flips", ""),)),
+    Graph("Sampler and trainer a fifth apart", "share of tokens", 0.02, (Curve("mismatch_outside", ""),)),
+    Graph("Learned reward against the rule", "pairs in order", 1.02, (Curve("reward_agreement", ""),)),
 )
-REWARD_PANELS: tuple[Panel, ...] = (  # where the task's reward is not 1 for a right answer and 0 for another
-    ("Reward", "reward", 1.02, {
-        "reward": "sampled", "held_out_reward": "held out", "held_out_accuracy": "answers right, held out"}),
-    *PANELS[1:],
+SCORE_GRAPHS = (  # in place of the first, for a learned score is no share
+    Graph("Learned reward", "score", 0.05, (Curve("reward", ""),)),
+    Graph("Accuracy", "accuracy", 1.02, (
+        Curve("accuracy", "sampled"), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
 )  # fmt: skip
-PAIR_PANELS: tuple[Panel, ...] = (
-    ("Accuracy", "share", 1.02, {"pair_accuracy": "pairs in order", "held_out_accuracy": "answers right, held out"}),
-    ("Reward", "reward", 1.02, {"held_out_reward": "held out"}),
-    ("Margin of implicit rewards", "β · nats", 0.0, {"margin": "chosen − rejected"}),
-    ("Log-probability against the start", "nats per response", 0.0, {
-        "chosen_gain": "chosen response", "rejected_gain": "rejected response"}),
-    ("How hard the loss pulls", "−∂loss/∂margin", 1.02, {"pull": "pull"}),
-)  # fmt: skip
+PULL_GRAPH = Graph("How hard the loss pulls", "−∂loss/∂margin", 1.02, (Curve("pull", ""),))
 
 
-def select_panels(history: pd.DataFrame) -> tuple[Panel, ...]:
+def select_graphs(history: pd.DataFrame) -> tuple[Graph, ...]:
     """Return what there is to watch in a history: what its run measured."""
     measured = {name for name in history if history[name].notna().any()}
-    panels = PAIR_PANELS if "margin" in measured else REWARD_PANELS if "reward_std" in measured else PANELS
-    panels = LEARNED_REWARD_PANELS if "reward_agreement" in measured else panels
-    return tuple(panel for panel in panels if measured & set(panel[3]))
+    first = (REWARD_GRAPH,) if "reward_std" in measured else GROUP_GRAPHS[:1]
+    graphs = (*(SCORE_GRAPHS if "reward_agreement" in measured else first), *GROUP_GRAPHS[1:], *FURTHER_GRAPHS)
+    if "margin" in measured:
+        graphs = (*PAIR_GRAPHS, REWARD_GRAPH, PULL_GRAPH)
+    drawn = [(graph, tuple(curve for curve in graph.curves if curve.column in measured)) for graph in graphs]
+    return tuple(replace(graph, curves=parts, tall=0.75) for graph, parts in drawn if parts)
 
 
-def _smooth(values: pd.Series) -> pd.Series:
-    return values.rolling(max(1, len(values) // 15), min_periods=1, center=True).mean()
+@checked
+def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
+    """Draw the things to watch in one run, thin as measured, bold as a moving mean: of sampled responses reward and accuracy,
+    entropy, clipped tokens and length, and what a critic or a learned reward adds; of preference pairs accuracy, margin,
+    log-probabilities and pull."""
+    graphs, rows = select_graphs(history), history.astype(object).where(history.notna(), None).to_dict("records")
+    records: list[Any] = [SimpleNamespace(**{str(name): value for name, value in row.items()}) for row in rows]
+    series = [Series("", [records], "smooth")]
+    picture = replace(build_picture(series, graphs), title=title, columns=2)
+    return draw_figure(picture, bind_data(series, int(history["step"].max()), "", graphs))
 
 
 @checked
@@ -142,50 +167,10 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
             ax.plot(at, values, color=look["color"], marker="o", markersize=7, linewidth=1.5, label=words)
             continue
         ax.plot(at, values, color=look["color"], alpha=0.3, linewidth=1)
-        ax.plot(at, _smooth(values), color=look["color"], linestyle=look["linestyle"], linewidth=LINE, label=words)
+        ax.plot(at, moving_mean(values), color=look["color"], linestyle=look["linestyle"], linewidth=LINE, label=words)
     if len(metrics) > 1:
         ax.legend(fontsize=TEXT - 2, framealpha=1)
     return ax
-
-
-@checked
-def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
-    """Draw the things to watch in one run: of sampled responses reward and accuracy, entropy, clipped tokens and length, and
-    what a critic or a learned reward adds; of preference pairs accuracy, margin, log-probabilities and pull."""
-    panels = select_panels(history)
-    rows = (len(panels) + 1) // 2
-    figure = new_figure(10, 3.2 * rows)
-    axes = list(figure.subplots(rows, 2).flat)
-    for ax, (name, unit, least, columns) in zip(axes, panels, strict=False):
-        metrics = {
-            column: words for column, words in columns.items() if column in history and history[column].notna().any()
-        }
-        dress(ax, title=name, x="step", y=unit)
-        plot_metrics(history, metrics, ax=ax)
-        low, high = ax.get_ylim()
-        ax.set_ylim(min(0.0, low) if history[list(metrics)].min(axis=None) < 0 else 0.0, max(least, high))
-    for ax in axes[len(panels) :]:
-        ax.set_axis_off()
-    if title:
-        figure.suptitle(plain(title), fontsize=TEXT + 2)
-    return figure
-
-
-@checked
-def plot_seeds(
-    runs: Mapping[str, Sequence[pd.DataFrame]], column: str, *, ax: Axes | None = None, label: str = ""
-) -> Axes:
-    """Draw one column for several settings, each over seeds: the mean as a line, lowest to highest seed as a band.
-
-    Over steps in which no seed measured it both go straight on to the next one in which it was.
-    """
-    if ax is None:
-        ax = new_figure(7, 4).add_subplot()
-    for index, (name, histories) in enumerate(runs.items()):
-        values = seed_values(histories, column).apply(_smooth)
-        draw_seeds(ax, values, index, line="mean", label=label_with_seeds(name, histories))
-    ax.legend(fontsize=TEXT - 2, framealpha=1)
-    return dress(ax, title="", x="step", y=label or column)
 
 
 HACKING_GRAPHS = {  # column → title, unit
@@ -220,48 +205,24 @@ def plot_hacking(
     for column, ax in axes.items():
         name, unit = HACKING_GRAPHS[column]
         dress(ax, title=name, x="step", y=unit)
-        for index, histories in enumerate(runs.values()):
-            if column not in JUDGE_COLUMNS or any(h["reward_agreement"].notna().any() for h in histories):
-                seeds = _without_spikes(histories, column, start_accuracy)
-                apart = max(1, len(seeds) // 5)  # markers of lines that run together stand apart
-                every = 1 if column == "held_out_accuracy" else (index * apart // len(COLOURS), apart)
-                draw_seeds(ax, seeds, index, marker=MARKERS[index], markersize=8, markevery=every)
-    last = max(float(history["step"].max()) for histories in runs.values() for history in histories)
-    for ax in axes.values():
-        ax.set_xlim(0, last * 1.02)
+        for index, (setting, histories) in enumerate(runs.items()):
+            if column in JUDGE_COLUMNS and not any(h["reward_agreement"].notna().any() for h in histories):
+                continue
+            seeds, marker = seed_values(histories, column), ""
+            if column != "held_out_accuracy":
+                seeds = seeds.rolling(1 + 2 * (len(seeds) // 20), min_periods=1, center=True).median()
+            else:
+                marker = MARKERS[index]
+                if start_accuracy is not None:
+                    seeds.loc[0] = start_accuracy
+            draw_seeds(ax, seeds.sort_index(), index, marker=marker, label=label_with_seeds(setting, histories))
     for column in ("held_out_accuracy", "reward_agreement"):
         axes[column].set_ylim(0, 1.02)
-    _level(axes["reward_agreement"], 0.5, 0.5, "left", "a coin")
-    if start_accuracy is not None:
-        _level(axes["held_out_accuracy"], start_accuracy, last, "right", "start")
+    axes["reward_agreement"].axhline(0.5, color="black", linestyle=":", linewidth=1.5)  # a coin's
     axes["kl"].set(yscale="log", ylim=(0.005, max(10.0, axes["kl"].get_ylim()[1])))
     axes["kl"].yaxis.set_major_formatter("{x:g}")
-    for column, least in (("response_length", 0.0), ("repetition", 0.2)):
-        axes[column].set_ylim(0, max(least, axes[column].get_ylim()[1]))
-    figure.legend(
-        handles=axes["kl"].get_lines(),
-        loc="outside lower center",
-        ncols=2 if len(runs) == 4 else len(runs),
-        labels=[label_with_seeds(name, histories) for name, histories in runs.items()],
-        fontsize=TEXT,
-        frameon=False,
-        handlelength=3.5,
-    )
+    handles = axes["kl"].get_lines()
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=TEXT, frameon=False, handlelength=3.5)
     if title:
         figure.suptitle(title, fontsize=TEXT + 2)
     return figure
-
-
-def _without_spikes(histories: Sequence[pd.DataFrame], column: str, start_accuracy: float | None) -> pd.DataFrame:
-    """Return values [steps, seeds]: medians over neighbours, and the accuracy as measured, from before the first step on."""
-    seeds = seed_values(histories, column)
-    if column != "held_out_accuracy":
-        return seeds.rolling(1 + 2 * (len(seeds) // 20), min_periods=1, center=True).median()
-    if start_accuracy is not None:
-        seeds.loc[0] = start_accuracy
-    return seeds.sort_index()
-
-
-def _level(ax: Axes, height: float, at: float, side: str, words: str) -> None:
-    ax.axhline(height, color="black", linestyle=(0, (1, 2)), linewidth=1.5)
-    ax.text(at, height - 0.02, words, fontsize=TEXT - 1, ha=side, va="top")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,8 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, joined, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
-from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series, measured_points
-from rlviz.runs.progress import RECENT, describe_seconds
+from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series
+from rlviz.runs.progress import describe_last_step
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.types import ResponseRecord, StepRecord
@@ -66,17 +65,28 @@ def round_off(value: float) -> float:
 
 
 class Control:
-    """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values."""
+    """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values.
 
-    def __init__(self, name: str, slider: widgets.Widget, box: widgets.Widget) -> None:
-        self.slider = slider
-        slider.readout = False
-        slider.layout.width = "185px"
+    options: to pick from, for numbers that change by factors; else a number from low to high. Both reach as far as value lies.
+    """
+
+    def __init__(
+        self, name: str, value: float, low: float = 0, high: float = 0, step: float = 1, options: Sequence[float] = ()
+    ) -> None:
+        if options:
+            named = {"options": [(f"{option:g}", option) for option in sorted({*options, value})], "value": value}
+            self.slider, box = widgets.SelectionSlider(**named), widgets.Dropdown(**named)
+        else:
+            ends = {"value": value, "min": min(low, value), "max": max(high, value), "step": step}
+            if isinstance(value, int):
+                self.slider, box = widgets.IntSlider(**ends), widgets.BoundedIntText(**ends)
+            else:
+                self.slider, box = widgets.FloatSlider(**ends), widgets.BoundedFloatText(**ends)
+        self.slider.readout, self.slider.layout.width = False, "185px"
         box.description = box.tooltip = name
-        box.style.description_width = "130px"
-        box.layout.width = "215px"
-        widgets.link((slider, "value"), (box, "value"), transform=(round_off, round_off))
-        self.row = widgets.HBox([box, slider])
+        box.style.description_width, box.layout.width = "130px", "215px"
+        widgets.link((self.slider, "value"), (box, "value"), transform=(round_off, round_off))
+        self.row = widgets.HBox([box, self.slider])
 
     @property
     def value(self) -> Any:
@@ -86,20 +96,6 @@ class Control:
         """Let the control be moved, or not."""
         for widget in self.row.children:
             widget.disabled = locked
-
-
-def number_control(name: str, value: float, low: float, high: float, step: float = 1) -> Control:
-    """Return a control of a number, a whole one if `value` is, between `low` and `high`, or as far as `value` lies."""
-    ends = {"value": value, "min": min(low, value), "max": max(high, value), "step": step}
-    if isinstance(value, int):
-        return Control(name, widgets.IntSlider(**ends), widgets.BoundedIntText(**ends))
-    return Control(name, widgets.FloatSlider(**ends), widgets.BoundedFloatText(**ends))
-
-
-def choice_control(name: str, value: float, options: Sequence[float]) -> Control:
-    """Return a control that picks one of `options`, for numbers that change by factors; `value` joins them if it is none."""
-    named = {"options": [(f"{option:g}", option) for option in sorted({*options, value})], "value": value}
-    return Control(name, widgets.SelectionSlider(**named), widgets.Dropdown(**named))
 
 
 class TrainingPanel(widgets.VBox):
@@ -116,17 +112,16 @@ class TrainingPanel(widgets.VBox):
         self._running = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._step_seconds: deque[float] = deque(maxlen=RECENT)
         self.curves = LiveCurves((GROUP_GRAPHS[0] if self.task.reward_is_grade else REWARD_GRAPH, *LOWER_GRAPHS))
         self.controls: dict[str, Control] = {
-            "group_size": number_control(LABELS["group_size"], settings.group_size, 2, 32),
-            "lr": choice_control(LABELS["lr"], settings.lr, LEARNING_RATES),
-            "updates_per_rollout": number_control(LABELS["updates_per_rollout"], settings.updates_per_rollout, 1, 16),
-            "seed": number_control("seed", settings.seed, 0, 99),
+            "group_size": Control(LABELS["group_size"], settings.group_size, 2, 32),
+            "lr": Control(LABELS["lr"], settings.lr, options=LEARNING_RATES),
+            "updates_per_rollout": Control(LABELS["updates_per_rollout"], settings.updates_per_rollout, 1, 16),
+            "seed": Control("seed", settings.seed, 0, 99),
         }
         for name, high in (("eps_low", 0.99), ("eps_high", 1.0)):
             if name in (width := numbers(algorithm)):
-                self.controls[name] = number_control(LABELS[name], float(width[name]), 0.01, high, 0.01)
+                self.controls[name] = Control(LABELS[name], float(width[name]), 0.01, high, 0.01)
         self.train_button = widgets.Button(description="Train", button_style="primary", tooltip="Start a new run")
         self.stop_button = widgets.Button(description="Stop", disabled=True, tooltip="Stop after the current step")
         self.resume_button = widgets.Button(description="Resume", disabled=True, tooltip="Go on with the stopped run")
@@ -184,7 +179,6 @@ class TrainingPanel(widgets.VBox):
     def _go(self) -> None:
         self.wait()
         self._running = True
-        self._step_seconds.clear()
         self._stop.clear()
         self._set_buttons(running=True)
         self._thread = threading.Thread(target=self._work, daemon=True, name="rlviz training")
@@ -197,9 +191,7 @@ class TrainingPanel(widgets.VBox):
             self._redraw(f"Sampling {settings.num_prompts} × {settings.group_size} responses.")
             while self.is_unfinished and not self._stop.is_set():
                 # Drawing is slower than a step: ten pictures a second, whatever the pace.
-                begun = time.monotonic()
                 self.records.append(next(self.run))
-                self._step_seconds.append(time.monotonic() - begun)
                 if time.monotonic() - drawn >= REDRAW_SECONDS:
                     self._redraw("Training. The sliders are locked until it stops.")
                     drawn = time.monotonic()
@@ -226,17 +218,11 @@ class TrainingPanel(widgets.VBox):
         settings = self.run.settings if self.run else self.settings
         words = f"{state} {self.algorithm.name} on {self.task.name}, {settings.steps} steps."
         if self.run is not None and self.records:
-            left, times = settings.steps - self.run.step, self._step_seconds
-            seconds = left * sum(times) / len(times) if self._running and times else 0
-            time_left = f" ({describe_seconds(seconds)} left)" if seconds else ""
-            widths = numbers(self.run.algorithm)
-            limits = "".join(f"{LABELS[name]} {widths[name]:g}, " for name in ("eps_low", "eps_high") if name in widths)
-            updates = f"{settings.updates_per_rollout} update{'s'[: settings.updates_per_rollout > 1]}"
-            compare = " The run before is grey." if self._before else ""
+            used = vars(settings) | numbers(self.run.algorithm)
+            values = ", ".join(f"{LABELS.get(name, name)} {used[name]:g}" for name in self.controls)
             words = (
-                f"{state} Step {self.records[-1].step} of {settings.steps}{time_left} ({limits}G {settings.group_size}, "
-                f"learning rate {settings.lr:g}, {updates} a rollout, seed {settings.seed}): "
-                f"{describe_last_step(self.records)}.{compare}"
+                f"{state} Step {self.records[-1].step} of {settings.steps} ({values}): "
+                f"{describe_last_step(self.records)}.{' The run before is grey.' if self._before else ''}"
             )
         self._table.value = group_table(self.records[-1]) if self.records else Markup()
         self.curves.show(series, settings.steps, words)
@@ -253,18 +239,6 @@ class TrainingPanel(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
-
-
-def describe_last_step(records: Sequence[StepRecord]) -> str:
-    """Return the last step's numbers, and the last held-out accuracy and reward, in words."""
-    last, measured = records[-1], ""
-    for metric in ("accuracy", "reward"):
-        _, held_out = measured_points(records, f"held_out_{metric}")
-        measured += f", held-out {metric} {held_out[-1]:.2f}" if len(held_out) else ""
-    return (
-        f"reward {last.reward:.2f}{measured}, entropy {last.entropy:.2f} nats, clipped {last.clip_fraction_low:.1%} below "
-        f"and {last.clip_fraction_high:.1%} above"
-    )
 
 
 def group_table(record: StepRecord) -> Markup:

@@ -14,8 +14,7 @@ from IPython.display import display
 from rlviz import training
 from rlviz.algorithms.family import Algorithm
 from rlviz.runs.curves import LiveCurves, Series
-from rlviz.runs.panel import describe_last_step
-from rlviz.runs.progress import describe_sample, describe_seconds
+from rlviz.runs.progress import describe_last_step, describe_sample, describe_seconds
 from rlviz.settings import Settings, TrainSettings
 from rlviz.training import LearnedReward, TrainingRun
 from rlviz.types import StepRecord

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rlviz.pictures.base import dress, new_figure
-from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics, plot_seeds
+from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics, plot_seeds, select_graphs
 
 
 def frame(steps=30, seed=0, flips=None):
@@ -31,12 +31,26 @@ def test_learning_curves_hold_the_history_and_routing_where_there_are_experts(fl
     table = frame(flips=flips)
     drawn = [ax for ax in plot_learning_curves(table).axes if ax.axison]
     assert len(drawn) == count and all(ax.get_xlabel() and ax.get_ylabel() for ax in drawn)
-    raw = [line for line in drawn[1].get_lines() if line.get_alpha() == 0.3]
-    np.testing.assert_array_equal(raw[0].get_ydata(), table["entropy"])
-    points = next(line for line in drawn[0].get_lines() if line.get_label() == "accuracy, held out")
-    assert list(points.get_xdata()) == [10, 20, 30]
+    measured, mean = drawn[1].get_lines()
+    np.testing.assert_array_equal(measured.get_ydata()[1:], table["entropy"])
+    assert mean.get_ydata()[10] == pytest.approx(table["entropy"][9:11].mean())  # over two of thirty steps
+    points = next(line for line in drawn[0].get_lines() if line.get_marker() == "o")
+    assert points.get_xdata()[np.isfinite(points.get_xdata())].tolist() == [10, 20, 30]
     with pytest.raises(KeyError):
         plot_metrics(table, {"no_such_column": "x"})
+
+
+@pytest.mark.parametrize(
+    ("measured", "first"),
+    [
+        ({}, "Reward and accuracy"),
+        ({"reward_std": 0.5}, "Reward"),
+        ({"reward_std": 0.5, "reward_agreement": 0.9}, "Learned reward"),
+        ({"margin": 0.1, "pair_accuracy": 1.0}, "Accuracy"),
+    ],
+)
+def test_the_first_graph_is_of_what_the_run_measured(measured, first):
+    assert select_graphs(frame().assign(**measured))[0].title == first
 
 
 def test_seeds_are_a_mean_and_a_band_that_go_straight_over_steps_in_which_nothing_was_measured():

@@ -266,7 +266,7 @@ def test_numbers_that_were_not_finite_are_read_back_as_not_a_number(run):
     last = RunFolder.open(run).records()[-1]
     assert math.isnan(last.loss) and math.isnan(last.groups[0].responses[0].tokens[0].push) and last.value_loss is None
     inspector = inspect_run(run)
-    inspector.go(step=3, group=1, response=1, token=1)
+    inspector.place = [3, 0, 0, 0]
     assert "The run had diverged" in json.dumps(inspector.data)
 
 

@@ -84,7 +84,7 @@ def test_completions_of_trl(trl_run, tmp_path):
     assert inspector.caption.endswith("Its log was imported, and tokens were not logged.")
     assert inspector.run["tokens"] == []
     assert "not recorded" in json.dumps(inspector.data) and inspector.run["at"] == [1, 2]
-    inspector.go(step=2)
+    inspector.place = [2, 0, 0, 0]
     assert inspector.data["runs"][0]["groups"] == []
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):

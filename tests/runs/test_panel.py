@@ -8,13 +8,13 @@ from html import unescape
 import pytest
 
 from rlviz.algorithms import GRPO
-from rlviz.runs.panel import group_table, training_panel
-from rlviz.training import TrainSettings
+from rlviz.runs.panel import WITHOUT_KL, group_table, training_panel
+from rlviz.training import TrainSettings, train
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
 TINY = TrainSettings(steps=4, num_prompts=3, group_size=4, evaluate_every=2)
-LONG = replace(TINY, steps=40, evaluate_every=0)
+LONG = replace(TINY, steps=20, evaluate_every=0)
 
 
 def wait_for(panel, condition, seconds=60):
@@ -44,7 +44,7 @@ def test_train_stop_resume():
     panel.resume_button.click()
     panel.wait(60)
     assert [record.step for record in panel.records] == list(range(1, LONG.steps + 1))
-    assert panel.caption.startswith("Done. Step 40 of 40") and panel.resume_button.disabled
+    assert panel.caption.startswith("Done. Step 20 of 20") and panel.resume_button.disabled
 
 
 def test_a_run_that_breaks_off_says_so():
@@ -69,27 +69,27 @@ def test_the_panel_trains_with_what_its_sliders_say():
     used = vars(panel.run.settings) | vars(panel.run.algorithm.bounds)
     assert {name: used[name] for name in wished} == wished
     assert len(panel.records[0].group) == 3
-    assert "(ε low 0.05, ε high 0.07, G 3, learning rate 0.001, 4 updates a rollout, seed 5)" in panel.caption
+    used = "(group size G 3, learning rate 0.001, updates per rollout 4, seed 5, ε low 0.05, ε high 0.07)"
+    assert used in panel.caption
 
 
-def test_a_long_response_is_cut_in_the_table():
-    panel = training_panel("sentences", settings=replace(TINY, steps=1))
-    panel.start()
-    panel.wait(60)
-    (group, *_), long = panel.records[0].groups, " ".join(map(str, range(100)))
+@pytest.fixture(scope="module")
+def sentences():
+    """A step on sentences in whose first group some are better than others."""
+    records = train("sentences", WITHOUT_KL, replace(TINY, num_prompts=8))
+    return next(record for record in records if any(response.advantage for response in record.group))
+
+
+def test_a_long_response_is_cut_in_the_table(sentences):
+    (group, *_), long = sentences.groups, " ".join(map(str, range(100)))
     group = replace(group, responses=(replace(group.responses[0], text=long),), user_text="in the user's words")
-    table = group_table(replace(panel.records[0], groups=(group,)))
+    table = group_table(replace(sentences, groups=(group,)))
     assert "59</span> … 40 more words" in table and unescape(table).count("responses to in the user's words") == 1
 
 
-def test_sentences_are_read_word_by_word_in_the_colour_of_their_advantage():
-    panel = training_panel("sentences", settings=replace(TINY, steps=2, num_prompts=8))
-    panel.start()
-    panel.wait(60)
-    assert "accuracy" not in panel.caption
-    record = next(record for record in panel.records if any(response.advantage for response in record.group))
-    rows = group_table(record).split("<tr>")[2:]
-    for response, row in zip(record.group, rows, strict=True):
+def test_sentences_are_read_word_by_word_in_the_colour_of_their_advantage(sentences):
+    rows = group_table(sentences).split("<tr>")[2:]
+    for response, row in zip(sentences.group, rows, strict=True):
         cell = re.sub("<[^>]*>", "", unescape(row.split("</td>")[0])).removesuffix(" (cut off)")
         assert cell.split(" ") == [*response.text.removeprefix(" ").split(" "), ""]
         way = {"is-up" if response.advantage > 0 else "is-down"} if response.advantage else set()

@@ -4,8 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz.pictures.base import new_figure
-from rlviz.runs.arms import plot_arms
 from rlviz.runs.comparison import plot_comparison
 from rlviz.runs.critic import plot_values
 from rlviz.runs.learning import HACKING_GRAPHS, plot_hacking
@@ -24,26 +22,6 @@ def ends_of(band):
     """Return the lowest and the highest value of a band."""
     heights = band.get_paths()[0].vertices[:, 1]
     return heights.min(), heights.max()
-
-
-# --- arms ---
-
-
-def test_arms_have_a_dot_per_seed_and_a_median_that_one_seed_far_off_does_not_move():
-    """Three arms of five seeds and two steps: c is 2 more than a in its second step, seed 4 of b is far off."""
-    rows = [
-        {"arm": arm, "seed": seed, "step": step,
-         "right": seed + 2 * (arm == "c" and step == 2) + 50 * (arm == "b" and seed == 4)}
-        for arm in "abc" for seed in range(5) for step in (1, 2)
-    ]  # fmt: skip
-    never = {"arm": "d", "seed": 0, "step": 1, "right": float("nan")}
-    ax = plot_arms(new_figure(5, 4).add_subplot(), pd.DataFrame([*rows, never]), "right", unit="share")
-    dots, bars = ([line for line in ax.lines if (line.get_color() == "black") is black] for black in (False, True))
-    assert [sorted(line.get_xdata()) for line in dots] == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 54], [1, 2, 3, 4, 5]]
-    assert [(line.get_xdata()[0], np.mean(line.get_ydata())) for line in bars] == [(2, 0), (2, 1), (3, 2)]
-    assert [label.get_text() for label in ax.get_yticklabels()] == list("abcd") and ax.get_xlabel() == "share"
-    (words,) = ax.texts
-    assert words.get_text() == "not reached" and words.get_position()[1] == 3
 
 
 # --- contenders at the same budget ---
@@ -127,8 +105,8 @@ def hacking(runs, **options):
 
 
 def lines_of(ax):
-    """Return the lines of settings: levels have no marker."""
-    return [line for line in ax.get_lines() if line.get_marker() != "None"]
+    """Return the lines of settings: a level has no label."""
+    return [line for line in ax.get_lines() if not line.get_label().startswith("_")]
 
 
 def points(line):
@@ -151,8 +129,6 @@ def test_accuracy_stands_as_measured_where_it_was_measured():
     assert points(*lines_of(hacking(runs)["held_out_accuracy"])) == pytest.approx({20: 0.4, 40: 0.15})
     ax = hacking(runs, start_accuracy=0.35)["held_out_accuracy"]
     assert points(*lines_of(ax)) == pytest.approx({0: 0.35, 20: 0.4, 40: 0.15})
-    (level,) = (line for line in ax.get_lines() if line.get_marker() == "None")
-    assert level.get_ydata()[0] == 0.35
 
 
 def test_a_single_spike_is_no_signal():

@@ -15,7 +15,8 @@ from rlviz.cli.train import _print_summary
 from rlviz.runs.counterfactual import RecordedGroup
 from rlviz.runs.diagnosis import diagnose
 from rlviz.runs.inspected import StepWriter
-from rlviz.runs.panel import describe_last_step, group_table
+from rlviz.runs.panel import group_table
+from rlviz.runs.progress import describe_last_step
 from rlviz.study.budget import Contender
 from rlviz.study.comparison import compare
 from rlviz.training import PairSettings, RunFolder, pass_rates, resume, summarize
@@ -94,7 +95,7 @@ def test_records():
     group = StepWriter(GRPO).step(record)["groups"][0]
     assert group["words"].startswith("4 responses, rewards 0.50 to 4.50; ") and group["marks"] == "○○○●"
     assert {r["graded"] for r in group["responses"]} == {"–"}
-    assert RecordedGroup.from_record(record.groups[0]).task_rewards.tolist() == [PAID[:4]]
+    assert RecordedGroup.from_record(record.groups[0]).outcomes["correct"].tolist() == [PAID[:4]]
     assert not any(words in group_table(record) for words in ("right answer", "well formed"))
 
 

@@ -24,6 +24,7 @@ from rlviz.page.image import png
 from rlviz.page.widget import ALONE, fragment, with_static_image
 from rlviz.pictures.arguments import python_name
 from rlviz.runs import curves
+from rlviz.runs.inspected import strongest_push
 from rlviz.runs.inspector import inspect_run
 from rlviz.settings import PairSettings, Settings, TrainSettings
 from rlviz.training import RunFolder, find_task, learn_reward, load_policy, train
@@ -212,7 +213,8 @@ def record(recording: Recording) -> bytes:
 
 def _packed_bytes(records: list[Any], algorithm: Algorithm) -> bytes:
     inspector = inspect_run(records, algorithm=algorithm)
-    inspector.open_at(next((record.step for record in records if record.has_tokens), 1))
+    first = next((record for record in records if record.has_tokens), records[0])
+    inspector.place = [first.step, *strongest_push(first)]
     return base64.b64decode(inspector.packed())
 
 
