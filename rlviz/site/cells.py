@@ -54,20 +54,20 @@ def lesson_body(notebook: Any, name: PurePosixPath, markdown: Callable[[str], Ma
         if "imports" in tags or (is_lesson and questions.is_answer(cell)):
             continue
         puzzles = list(questions.find_puzzles(cell.source)) if is_lesson else []
-        asked = questions.read_questions(cell.source) if is_lesson else {}
-        predictions |= asked
+        guesses = questions.read_questions(cell.source) if is_lesson else {}
+        predictions |= guesses
         # What an exercise prints before anybody has written a line is of no use to a reader.
         saved = [] if "exercise" in tags else [one for one in cell.outputs if not _is_replaced(one, puzzles)]
-        shown = list(_outputs(cell.source, saved, name, markdown, pictures, predictions))
-        shown += [questions.puzzle_form(*puzzle) for puzzle in puzzles]
-        shown += [questions.prediction_form(asked)] if asked else []
+        outputs = list(_outputs(cell.source, saved, name, markdown, pictures, predictions))
+        outputs += [questions.puzzle_form(*puzzle) for puzzle in puzzles]
+        outputs += [questions.prediction_form(guesses)] if guesses else []
         code = coloured_code(cell.source)
         if is_lesson and "exercise" not in tags:
             lines = len(cell.source.splitlines())
             summary = element("summary", f"Code, {lines} line{'s'[: lines > 1]}")
             code = element("details", summary, code, class_="code")
-        outputs = [element("div", one, class_="output") for one in shown]
-        parts.append(element("div", element("div", code, class_="input"), *outputs, class_="cell"))
+        below = [element("div", one, class_="output") for one in outputs]
+        parts.append(element("div", element("div", code, class_="input"), *below, class_="cell"))
     return joined(*parts), pictures
 
 

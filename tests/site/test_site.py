@@ -189,7 +189,7 @@ def saved(**data):
     return nbformat.v4.new_output("display_data", {names[name]: value for name, value in data.items()})
 
 
-def shown(*cells_of_code, text="# 01 · Made up", course=NOTEBOOKS):
+def render(*cells_of_code, text="# 01 · Made up", course=NOTEBOOKS):
     """Return a lesson's body as its page shows it, and the files beside it."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text), *cells_of_code])
     here = PurePosixPath()
@@ -197,7 +197,7 @@ def shown(*cells_of_code, text="# 01 · Made up", course=NOTEBOOKS):
 
 
 def test_a_formula_in_a_lesson_s_output_is_mathml():
-    body, _ = shown(cell("formulas(…)", saved(markdown=formulas(DAPO, against=GRPO)._repr_markdown_())))
+    body, _ = render(cell("formulas(…)", saved(markdown=formulas(DAPO, against=GRPO)._repr_markdown_())))
     assert body.count("<math") == sum(len(row.parts(tex=True)) for *_, row in formulas(DAPO, against=GRPO).lines())
     assert "$" not in body and 'mathcolor="#1A7EBB"' in body and "<table>" in body
 
@@ -206,7 +206,7 @@ def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until
     explorer = pages.explorer_of("clip")
     image = base64.b64encode(explorer.png).decode()
     twin = saved(png=image, plain="Two graphs: A > 0.")
-    text, files = shown(cell("explore_clip()", saved(html=explorer.html()), twin, saved(png=image, plain="2 < 3.")))
+    text, files = render(cell("explore_clip()", saved(html=explorer.html()), twin, saved(png=image, plain="2 < 3.")))
     (place,) = re.findall(r'<div data-picture="clip">(.*?)</div>', text)
     assert place.startswith(f'<script type="application/json">{pack(explorer.page_payload())}</script><img ')
     width, height = matplotlib.image.imread(BytesIO(explorer.png)).shape[1::-1]
@@ -223,7 +223,7 @@ def test_a_recorded_run_of_a_lesson_is_watched_in_its_page():
     run = recorded_run("dpo")
     bundle, metadata = run._repr_mimebundle_()
     del bundle["text/html"]  # as a notebook is saved
-    text, files = shown(cell("recorded_run()", nbformat.v4.new_output("display_data", bundle, metadata=metadata)))
+    text, files = render(cell("recorded_run()", nbformat.v4.new_output("display_data", bundle, metadata=metadata)))
     (place,) = re.findall(r'<div data-inspector="dpo">(.*?)</div>', text)
     assert packed("dpo") in place and 'src="01_made_up/1.png"' in place
     assert files[0].content == run.png
@@ -231,7 +231,7 @@ def test_a_recorded_run_of_a_lesson_is_watched_in_its_page():
 
 def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_running():
     result = Prediction("How many?", result=3).beside()
-    text, _ = shown(
+    text, _ = render(
         cell("import torch", tag="imports"),
         cell("check.it(None)", saved(plain="Not yet: a line"), tag="exercise"),
         cell("shown", saved(plain=f"How many? {result}.", html="<table>")),
@@ -246,7 +246,7 @@ def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_run
 
 
 def test_puzzles_are_answered_in_the_page_with_the_verdicts_of_their_checks():
-    text, _ = shown(
+    text, _ = render(
         cell('unlabelled("grpo")', saved(plain="Which?\na) 16 groups of 8, 1 update a rollout", html="<ul>")),
         cell('check.unlabelled("grpo", "")  # a letter', saved(plain="Not yet: the answer is …"), tag="exercise"),
         cell('show_bug("the_ratio")', saved(plain=str(show_bug("the_ratio")), html="<pre>")),
@@ -270,7 +270,7 @@ def test_a_prediction_is_made_in_the_page_and_stands_beside_its_result():
     source = 'predict = Predictions("01", share="How many (0 to 1)?", way=("Up & down?", "<up>", "down"), n=f"{x}?")\npredict'
     results = [Prediction(question, result=value).beside() for question, value in (("a", 0.5), ("b", "down"))]
     printed = f"a table\nHow many (0 to 1)? {results[0]}.\nUp & down? {results[1]}.\n"
-    text, _ = shown(cell(f"%matplotlib inline\n{source}"), cell("x", nbformat.v4.new_output("stream", text=printed)))
+    text, _ = render(cell(f"%matplotlib inline\n{source}"), cell("x", nbformat.v4.new_output("stream", text=printed)))
     fields = [Tag(tag) for tag in re.findall(r"<(?:input|select)[^>]*>", text)]
     assert [one["name"] for one in fields if "name" in one] == ["share", "way"]
     assert re.findall(r"<option[^>]*>(.*?)</option>", text) == ["choose …", "&lt;up&gt;", "down"]
@@ -284,7 +284,7 @@ def test_a_link_to_the_glossary_says_the_first_sentence_on_its_term(tmp_path):
     glossary = f'### held out\n\n**Held-out "prompts" · 留出提示.** {meaning}\n'
     (tmp_path / "glossary.md").write_text(glossary, encoding="utf-8")
     links = "[held-out](glossary.md#held-out), [the list](glossary.md), [none](glossary.md#none)"
-    text, _ = shown(text=links, course=tmp_path)
+    text, _ = render(text=links, course=tmp_path)
     held_out, *others = (Tag(tag) for tag in re.findall(r'<a [^>]*href="glossary\.html[^>]*>', text))
     assert held_out["title"] == 'Held-out "prompts" · 留出提示. Prompts that are never trained on, p_1.'
     assert len(others) == 2 and not any("title" in one for one in others)
@@ -293,7 +293,7 @@ def test_a_link_to_the_glossary_says_the_first_sentence_on_its_term(tmp_path):
 def test_no_page_is_built_that_tells_its_reader_to_run_a_cell():
     for words in ("Press **Shift + Enter**.", "Run the next two cells.", "Change it and rerun."):
         with pytest.raises(ValueError, match=r"01_made_up\.ipynb: a page runs no cells, and its text says '"):
-            shown(text=words)
+            render(text=words)
     texts = [cell.source for file in NOTEBOOKS.glob("*.ipynb") for cell in nbformat.read(file, 4).cells]
     assert [words for words in cells.WORDS if not any(words in text for text in texts)] == []
 
