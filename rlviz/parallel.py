@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
+import re
 import signal
 import socket
 import warnings
@@ -27,30 +28,22 @@ ENDED = "a task ended by itself before it was done (by sys.exit, perhaps); what 
 
 def check_engine(on: str) -> None:
     """Raise ValueError, in one sentence, for an engine that there is not, is not installed, or cannot be reached."""
-    name, colon, _ = on.partition(":")
-    if name not in (LOCAL, "ray") or on == "ray:" or (colon and name == LOCAL):
-        raise ValueError(f"on must be local, ray, or ray:ADDRESS of a cluster; got {short_repr(on)}")
-    if name != LOCAL and importlib.util.find_spec(name) is None:
-        raise ValueError(f"on: {name} is not installed; install it with: {pip_install(f'rlviz[{name}]')}")
-    host, _, port = _address(on).removeprefix("ray://").rpartition(":")
-    if _address(on) in ("", "auto"):
+    if on == LOCAL:
         return
-    try:
-        if not (host and port.isdecimal() and 0 < int(port) < 2**16):
-            raise OSError("an address is HOST:PORT, ray://HOST:PORT or auto")
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
-    except (OSError, UnicodeError) as error:
-        raise _unreachable(on, error) from None
-
-
-def _address(on: str) -> str:
-    """Return the address of a cluster, which may begin with ray:// itself; nothing for an engine that is begun here."""
-    address = on.partition(":")[2]
-    return f"ray:{address}" if address.startswith("//") else address
+    engine = re.fullmatch(r"ray(:(?P<host>.+):(?P<port>\d+))?", on)
+    if engine is None:
+        raise ValueError(f"on must be local, ray, or ray:HOST:PORT of a cluster; got {short_repr(on)}")
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError(f"on: ray is not installed; install it with: {pip_install('rlviz[ray]')}")
+    if is_remote(on):
+        try:
+            socket.create_connection((engine["host"], int(engine["port"])), timeout=5.0).close()
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise _unreachable(on, error) from None
 
 
 def _unreachable(on: str, error: Exception) -> ValueError:
-    where = f"no Ray cluster can be reached at {_address(on)}" if _address(on) else "Ray cannot begin a cluster here"
+    where = f"no Ray cluster can be reached at {on[4:]}" if is_remote(on) else "Ray cannot begin a cluster here"
     return ValueError(f"on: {where} ({getattr(error, 'strerror', None) or reason(error)})")
 
 
@@ -112,22 +105,19 @@ def _engine(on: str, jobs: int | None, tasks: int) -> Iterator[tuple[Any, int]]:
     import ray
     from ray.util.joblib import register_ray
 
-    mine = not ray.is_initialized()  # a notebook may have its own
-    local = {} if _address(on) else {"num_cpus": max(2, jobs or os.cpu_count() or 1), "include_dashboard": False}
+    local = {} if is_remote(on) else {"num_cpus": max(2, jobs or os.cpu_count() or 1), "include_dashboard": False}
     try:
-        if mine:
-            ray.init(address=_address(on) or "local", log_to_driver=False, logging_level="CRITICAL", **local)
-        cores = int(ray.cluster_resources().get("CPU", 1))
+        ray.init(address=on[4:] or "local", log_to_driver=False, logging_level="CRITICAL", **local)
     except Exception as error:  # of many unrelated types
         raise _unreachable(on, error) from None
     try:
         register_ray()
+        cores = int(ray.cluster_resources().get("CPU", 1))
         # with one worker joblib does all in this process, so that a chunk of one task leaves the second without work
         with Parallel(max(2, min(jobs or cores, cores)), backend="ray", batch_size=1) as parallel:
             yield parallel, min(jobs or cores, cores)  # Ray's backend returns no generator
     finally:
-        if mine:
-            ray.shutdown()
+        ray.shutdown()
 
 
 def _results(parallel: Any, calls: Sequence[Any]) -> Generator[tuple[list[Any], Exception | None], None, None]:

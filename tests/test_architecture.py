@@ -18,7 +18,6 @@ names:
 types:
 settings: names
 parallel:
-imports:
 page:
 pieces: types
 algorithms: names types pieces
@@ -30,7 +29,7 @@ runs: page names types settings pieces algorithms training study pictures small_
 interop: runs settings types pieces algorithms training small_models
 lessons: tabular types pieces algorithms training pictures runs interop small_models
 site: algorithms page pictures runs study training lessons
-cli: page lessons imports interop names types settings parallel pieces algorithms training pictures runs study site small_models
+cli: page lessons interop names types settings parallel pieces algorithms training pictures runs study site small_models
 __main__: cli
 """
 

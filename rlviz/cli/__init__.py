@@ -28,27 +28,26 @@ from rlviz.cli import (
 )
 from rlviz.cli.terminal import console, escape_unencodable, refuse_in_a_sentence
 
-# in the order of the help → what it writes, for where the system names no file
-COMMANDS: dict[Callable[..., None], str] = {
-    lab.lab: "the course",
-    pages.playground: "the playground",
-    train.train: "a file of the run",
-    family.algorithms: "the answer",
-    family.show: "the answer",
-    plot.plot: "the picture",
-    compare.compare: "a file of the run",
-    experiment.experiment: "the experiment",
-    regime_map.map_: "the map",
-    pages.inspect: "the page",
-    diagnose.diagnose: "a file of the run",
-    interop.export: "the export",
-    interop.explain: "the configuration",
-    interop.import_: "the imported run",
-    pages.site: "the site",
-    course.course: "the course",
-    course.predictions: "the page of predictions",
-    course.grade: "the grades",
-}
+COMMANDS: tuple[Callable[..., None], ...] = (  # in the order of the help
+    lab.lab,
+    pages.playground,
+    train.train,
+    family.algorithms,
+    family.show,
+    plot.plot,
+    compare.compare,
+    experiment.experiment,
+    regime_map.map_,
+    pages.inspect,
+    diagnose.diagnose,
+    interop.export,
+    interop.explain,
+    interop.import_,
+    pages.site,
+    course.course,
+    course.predictions,
+    course.grade,
+)
 
 app = typer.Typer(
     name="rlviz",
@@ -77,9 +76,9 @@ def _rlviz(
     pass
 
 
-for command, written in COMMANDS.items():
+for command in COMMANDS:
     context = plot.READ_LATER if command is plot.plot else None
-    app.command(command.__name__.strip("_"), context_settings=context)(refuse_in_a_sentence(written)(command))
+    app.command(command.__name__.strip("_"), context_settings=context)(refuse_in_a_sentence()(command))
 
 
 def main() -> None:

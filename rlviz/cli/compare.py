@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,20 +10,8 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
-from rlviz.cli.options import (
-    ChatTemplate,
-    Device,
-    On,
-    PolicyName,
-    ReferenceName,
-    Rule,
-    TaskOrFile,
-    options_of,
-    refuse_beside,
-    with_options,
-    without_usual_kl,
-)
-from rlviz.cli.terminal import Format, errors, plain, print_json, run_with_progress, say, wide_console
+from rlviz.cli.options import Beginning, On, options_of, refuse_beside, with_options, without_usual_kl
+from rlviz.cli.terminal import errors, plain, run_with_progress, say, wide_console
 from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -32,13 +19,16 @@ if TYPE_CHECKING:
     from rlviz.study.budget import RunProgress
 
 SET_BY_THE_COMPARISON = (RUN, RECORDS)  # panels of settings: how long a run is, its seed, when it is evaluated
-SAID_OF_FOLDERS = ("folders", "budget", "amount", "out", "output")
+SAID_OF_FOLDERS = ("folders", "budget", "amount", "out")
 USED = {"responses": "{:,.0f}", "updates": "{:,.0f}", "seconds": "{:.1f}"}  # how a table writes what runs used up
 
 
-@with_options(settings=options_of(TrainSettings, PairSettings, without=SET_BY_THE_COMPARISON))
+@with_options(
+    beginning=options_of(Beginning), settings=options_of(TrainSettings, PairSettings, without=SET_BY_THE_COMPARISON)
+)
 def compare(
     context: typer.Context,
+    beginning: dict[str, Any],
     settings: dict[str, Any],
     folders: Annotated[
         list[Path] | None,
@@ -55,11 +45,6 @@ def compare(
             rich_help_panel=RUN,
         ),
     ] = None,
-    task: TaskOrFile = "chain",
-    rule: Rule = None,
-    chat: ChatTemplate = "auto",
-    policy: PolicyName = None,
-    reference: ReferenceName = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds 0, 1, …", rich_help_panel=RUN)] = 5,
     budget: Annotated[
         Literal["responses", "seconds"],
@@ -90,8 +75,6 @@ def compare(
         ),
     ] = None,
     on: On = "local",
-    device: Device = "auto",
-    output: Format = "table",
 ) -> None:
     """Compare algorithms at the same budget: **rlviz compare --algorithms grpo,dapo --seeds 5**
 
@@ -104,32 +87,31 @@ def compare(
 
         with errors.status("Reading"):
             comparison = read_comparison(folders, budget=budget, amount=amount)
-        _answer(comparison, out, output)
+        _answer(comparison, out)
         return
     if algorithms is None:
         raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
     with errors.status("Loading"):
-        from rlviz.parallel import check_engine, is_remote
+        from rlviz.parallel import is_remote
         from rlviz.study import compare as begin
-        from rlviz.training.start import task_and_policy
 
-        check_engine(on)
-        the_task, _ = task_and_policy(task, policy, rule=rule, chat=chat, device=device)
+        first = Beginning(**beginning)
+        task, _ = first.load()
         comparing = begin(
-            [_contender(name, settings, reference) for name in algorithms.split(",") if name.strip()],
-            the_task,
-            policy,
+            [_contender(name, settings, first.reference) for name in algorithms.split(",") if name.strip()],
+            task,
+            first.policy,
             seeds=seeds,
             budget=budget,
             amount=amount,
             out=out,
-            jobs=jobs or (None if is_remote(on) else _cores(budget, device)),
-            device=device,
+            jobs=jobs or (None if is_remote(on) else _cores(budget, first.device)),
+            device=first.device,
             on=on,
         )
     if comparing.missing:
         run_with_progress(comparing, "runs", _words, errors)
-    _answer(comparing.result(), comparing.folder, output)
+    _answer(comparing.result(), comparing.folder)
 
 
 def _contender(name: str, settings: dict[str, Any], reference: str | None) -> Contender:
@@ -158,31 +140,18 @@ def _words(now: RunProgress) -> str:
     return plain(f"{run}, {min(1.0, now.spent / now.amount):.0%}")
 
 
-def _answer(comparison: Comparison, folder: Path | None, output: str) -> None:
+def _answer(comparison: Comparison, folder: Path | None) -> None:
     """Print the table and what it says, and draw the picture into the folder."""
     from rlviz.page.style import save_figure
     from rlviz.runs.comparison import ALT, plot_comparison
 
-    picture = None if folder is None else folder / "comparison.png"
     verdict = comparison.verdict()
-    if picture is not None:
-        save_figure(plot_comparison(comparison), picture, description=" ".join([ALT, *verdict]))
-    if output == "json":
-        print_json(
-            {
-                "task": comparison.task,
-                "budget": comparison.budget,
-                "amount": comparison.amount,
-                "contenders": json.loads(comparison.table().to_json(orient="records")),
-                "verdict": verdict,
-                "picture": None if picture is None else str(picture),
-            }
-        )
-        return
     wide_console().print(_table(comparison))
     for sentence in verdict:
         say(sentence)
-    if picture is not None:
+    if folder is not None:
+        picture = folder / "comparison.png"
+        save_figure(plot_comparison(comparison), picture, description=" ".join([ALT, *verdict]))
         say(f"Picture: {picture}")
 
 

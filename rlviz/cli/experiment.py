@@ -5,7 +5,6 @@ One claim alone joins the table of a folder that has one already, so that a new 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,20 +51,9 @@ def experiment(
     chosen: Sequence[Claim] = claims.CLAIMS if every else (claims.find_claim(name or ""),)
     numbers = range(seeds)
     trials = Trials(chosen, numbers, out, jobs=jobs or (None if is_remote(on) else os.cpu_count()), on=on)
-    by_name = {claim.name: claim for claim in chosen}
-    missing = Counter(name for name, _ in (trial.key for trial in trials.missing))
-
-    def report(step: tuple[str, int]) -> str:
-        name, seed = step
-        missing[name] -= 1
-        if not missing[name]:  # as soon as a claim has all of its trials
-            _conclude(by_name[name], trials.frame(by_name[name]), out)
-        return f"{name}, seed {seed}"
-
+    run_with_progress(trials, "trials", lambda step: f"{step[0]}, seed {step[1]}")
     for claim in chosen:
-        if not missing[claim.name]:
-            _conclude(claim, trials.frame(claim), out)
-    run_with_progress(trials, "trials", report)
+        _conclude(claim, trials.frame(claim), out)
     if every or (out / "verdicts.md").is_file():
         _write_table(out, chosen, set(numbers))
     else:

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Column, Table
-from rich.text import Text
 
-from rlviz.cli.terminal import Format, console, plain, print_json, wide_console
-
-if TYPE_CHECKING:
-    from rlviz.algorithms.formulas import Formulas
+from rlviz.cli.terminal import Format, console, plain, plain_lines, print_json, wide_console
 
 
 def algorithms(
     relatives: Annotated[
         bool, typer.Option("--relatives", help="The relatives that came later in place of the family.")
     ] = False,
-    output: Format = "table",
 ) -> None:
     """List the family: each algorithm as what it changes in GRPO, and the models it needs."""
     from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, changes, command_name, label
 
     listed = RELATIVES if relatives else ALGORITHMS
-
-    if output == "json":
-        rows = [
-            {
-                "name": command_name(algorithm),
-                "algorithm": algorithm.name,
-                "slots": {slot: label(piece) for slot, piece in algorithm.slots().items()},
-                "beyond the slots": {name: label(part) for name, part in algorithm.beyond_the_slots().items()},
-                "models": algorithm.models,
-                "source": algorithm.source,
-            }
-            for algorithm in listed
-        ]
-        print_json(rows)
-        return
     who = "Relatives" if relatives else "The family"
     columns = Column("name", no_wrap=True), Column("slot", no_wrap=True), "piece"
     title = f"{who}: GRPO, and what each other one has in place of its pieces"
@@ -103,7 +83,7 @@ def show(
         for row in rows:
             table.add_row(f"[bold]{row.slot}[/]", *(plain(text) for text in (row.before, row.after, row.why)))
         wide_console().print(table)
-        wide_console().print(_as_table(page.formulas))
+        console.print(plain_lines(f"As mathematics, «…» is what differs:\n\n{page.formulas}\n"), soft_wrap=True)
     if console.is_terminal:
         language = "diff" if page.marked else "python"
         console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))
@@ -111,16 +91,3 @@ def show(
         console.print(str(page), markup=False, soft_wrap=True)  # after the table, in the console's encoding as that is
     else:
         typer.echo(str(page).encode())  # a file of Python is UTF-8, whatever the console
-
-
-def _as_table(formulas: Formulas) -> Table:
-    """Return formulas as a table; what differs between two algorithms is bold, and in «…»."""
-    columns = Column("slot", no_wrap=True), Column("algorithm", no_wrap=True), "formula"
-    table = Table(*columns, title="As mathematics: «…» is what differs", title_justify="left")
-    for slot, name, row in formulas.lines():
-        if slot:
-            table.add_section()
-        formula = Text(" ".join(row.parts(tex=False)))
-        formula.highlight_regex("«[^»]*»", "bold")
-        table.add_row(f"[bold]{slot}[/]", plain(name), formula)
-    return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,7 +15,6 @@ from rlviz.cli.terminal import (
     TextFormat,
     console,
     errors,
-    foreign,
     notes,
     plain,
     plain_lines,
@@ -79,8 +77,10 @@ def export(
     suffix = {"trl": ".py", "verl": ".yaml"}[to]
     if out is not None and out.suffix != suffix:
         raise ValueError(f"--out must end in {suffix} for {to}; got {out.name}")
-    if out is not None and out.is_file() and not _is_as_written(out):
-        raise foreign(out)
+    if out is not None and out.exists():
+        raise ValueError(
+            f"{out} is there already, and may have changes of yours; name another --out, or remove it first"
+        )
     algorithm, run_settings = (
         _run_algorithm(run) if run is not None else _named_algorithm(what, settings, changes, set or [])
     )
@@ -96,8 +96,7 @@ def export(
     else:
         _print_export(exported)
     if out is not None:
-        head, _, body = text.partition("\n")
-        write_text(out, f"{head} [{_digest(body)}]\n{body}")
+        write_text(out, text)
         say(f"Written: {out}", errors)
     lacking = [line.slot for line in exported.slots if line.fit == "inexpressible"]
     unknown = ", ".join(exported.unknown_slots)
@@ -117,16 +116,6 @@ def _write_policy(run: Path | None, out: Path | None) -> None:
 
     load_policy(RunFolder.open(run).path / "checkpoint", device="cpu").merged().save(out)
     say(f"Written: {out}", errors)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _is_as_written(out: Path) -> bool:
-    """Return whether nobody changed an exported file, which is there to be changed: its first line ends in the rest's digest."""
-    head, _, body = out.read_text(encoding="utf-8", errors="replace").partition("\n")
-    return head.endswith(f"[{_digest(body)}]")
 
 
 def _named_algorithm(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,6 +23,7 @@ _CHECKOUT = _PACKAGE.parent
 _SETTINGS = _PACKAGE / "jupyter"  # no question about news: it would go unanswered without a network
 _WORKSPACES = ".rlviz-lab"  # what was open, and that the file browser is folded
 _RECORD = ".rlviz-course.json"  # checksum of each file as it was copied: what still has it was not changed by its owner
+_NAME = re.compile(r"(?!/)[\w./-]+")  # of a file of the course; a record may hold any
 
 
 def lab(
@@ -80,32 +80,19 @@ def course_source() -> Path:
     return _PACKAGE / "course"
 
 
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _checksum(file: Path) -> str | None:
+    """Return the checksum of a file's content; None where there is none."""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def _read_record(file: Path) -> dict[str, str]:
-    """Return name → checksum; nothing for a damaged record, which goes aside: every file is then its owner's."""
+    """Return name → checksum as copied; nothing for a record that is missing or damaged: every file is then its owner's."""
     from small_models.files import read_json
 
     try:
         return read_json(file, dict[str, str])
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return {}
-    except ValueError as error:
-        aside = file.with_suffix(".damaged.json")
-        os.replace(file, aside)
-        warnings.warn(f"{error}; it is now {aside.name}, and files that differ count as changed by you", stacklevel=3)
-        return {}
-
-
-def _own_file(target: Path, name: str) -> Path | None:
-    """Return the file of this name if it lies in the folder itself, and neither it nor a folder above it is a link."""
-    with suppress(ValueError, OSError):  # a record may hold any name
-        file = (target / name).resolve()
-        if file == target.resolve() / name and file.is_relative_to(target.resolve()):
-            return file
-    return None
 
 
 def copy_course(target: Path, edition: str = "student") -> CopyReport:
@@ -127,38 +114,32 @@ def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
     if target.exists() and not target.is_dir():
         raise ValueError(f"the folder to write must be a folder; {target} is a file")
     target.mkdir(parents=True, exist_ok=True)
-    record_file = target / _RECORD
-    copied = _read_record(record_file)
+    copied = _read_record(target / _RECORD)
+    now: dict[str, str] = {}
     written, left_alone, removed = [], [], []
-    gone = dict(copied)
     for name, content in contents:
-        gone.pop(name, None)
-        new, destination = _checksum(content), _own_file(target, name)
-        if destination is None:
+        file, new = target / name, hashlib.sha256(content).hexdigest()
+        old = _checksum(file)
+        is_ours = old in (new, copied.get(name)) if old else not file.exists()
+        if not is_ours or file.resolve() != target.resolve() / name:
             left_alone.append(name)
+            now |= {name: copied[name]} if name in copied else {}
             continue
-        if destination.exists():
-            if not destination.is_file() or _checksum(destination.read_bytes()) not in (new, copied.get(name)):
-                left_alone.append(name)
-                continue
-            if _checksum(destination.read_bytes()) == new:
-                copied[name] = new
-                continue
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        _replace(destination, content)
-        copied[name] = new
-        written.append(name)
-    for name, checksum in gone.items():
-        old = _own_file(target, name)
-        if old is not None and old.is_file() and _checksum(old.read_bytes()) == checksum:
-            old.unlink()
+        if old != new:
+            _replace(file, content)
+            written.append(name)
+        now[name] = new
+    for name in [name for name in copied if name not in now]:
+        file = target / name
+        if _NAME.fullmatch(name) and file.resolve() == target.resolve() / name and _checksum(file) == copied[name]:
+            file.unlink()
             removed.append(name)
-        del copied[name]
-    _replace(record_file, (json.dumps(copied, indent=2) + "\n").encode())
+    _replace(target / _RECORD, (json.dumps(now, indent=2) + "\n").encode())
     return CopyReport(written, left_alone, removed)
 
 
 def _replace(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.new")
     temporary.unlink(missing_ok=True)  # it could be a link
     temporary.write_bytes(content)

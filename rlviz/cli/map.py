@@ -7,23 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from rlviz.cli.options import On, Reader, flag, options_of, with_options
-from rlviz.cli.terminal import check_out, check_picture, run_with_progress, say
+from rlviz.cli.options import On, flag, number, options_of, with_options
+from rlviz.cli.terminal import check_out, run_with_progress, say
 from rlviz.names import closest
 from rlviz.study.map_settings import AXES, MapSettings, Measure
+from small_models.checks import short_repr
 
 
-def _numbers(text: str) -> list[float]:
-    return [float(number) for number in text.split(",")]
+def _numbers(name: str, text: str | None) -> list[float] | None:
+    return None if text is None else [number(name, one, float) for one in text.split(",")]
 
 
 def _size(text: str) -> tuple[int, int]:
-    columns, rows = map(int, text.lower().split("x"))
-    return columns, rows
-
-
-NUMBERS = Reader(_numbers, "<text>", "numbers with commas between them")
-SIZE = Reader(_size, "<text>", "columns x rows, such as 12x12")
+    columns, by, rows = text.lower().partition("x")
+    if not by:
+        raise ValueError(f"--cells must be columns x rows, such as 12x12; got {short_repr(text)}")
+    return number("cells", columns, int), number("cells", rows, int)
 
 
 @with_options(settings=options_of(MapSettings))
@@ -58,15 +57,14 @@ def map_(
     import os
 
     from rlviz.algorithms import find_algorithm
-    from rlviz.page.style import save_figure
+    from rlviz.page.style import DESCRIPTION, save_figure
     from rlviz.page.widget import page
     from rlviz.parallel import is_remote
     from rlviz.pictures.map import explore_map
     from rlviz.study.maps import borrow, check_tabular, regime_map
     from rlviz.training.files import write_text
 
-    check_picture(out, ".html")
-    check_out(out)
+    check_out(out, *DESCRIPTION, ".html")
     axes = {option: closest(option, name.replace("-", "_"), list(AXES)) for option, name in (("x", x), ("y", y))}
     for axis in axes.values():
         if axis in settings:
@@ -78,9 +76,9 @@ def map_(
         mine if only is None else borrow(mine, other, only.split(",")),
         other,
         **axes,
-        x_values=None if x_values is None else NUMBERS.value("x_values", x_values),
-        y_values=None if y_values is None else NUMBERS.value("y_values", y_values),
-        cells=SIZE.value("cells", cells),
+        x_values=_numbers("x_values", x_values),
+        y_values=_numbers("y_values", y_values),
+        cells=_size(cells),
         settings=MapSettings(**settings),
         out=table,
         jobs=jobs or (None if is_remote(on) else os.cpu_count()),

@@ -7,69 +7,76 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
-from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import typer
 
-from rlviz.settings import RUN, declarations
+from rlviz.settings import RUN, check_settings, declarations, setting
 from small_models.checks import short_repr
 from small_models.tasks import TASKS
 
 if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
+    from small_models.policies import Policy
+    from small_models.tasks import Task
 
-SHIPPED = ", ".join(task.name for task in TASKS)
-TaskName = Annotated[str, typer.Option(help=f"Task: {SHIPPED}.", rich_help_panel=RUN)]
-TaskOrFile = Annotated[
-    str,
-    typer.Option(
-        help=f'Task: {SHIPPED}. Or a FILE.jsonl of {{"prompt": …, "answer": …}} lines, with --rule and --policy.',
-        rich_help_panel=RUN,
-    ),
-]
-Rule = Annotated[
-    str | None,
-    typer.Option(
-        help="How responses to a file's prompts are graded: last-number, exact, or FILE.py:function, which is imported and "
-        "run: code of yours. It is given (prompt, response, answer) and returns True or False, or a reward.",
-        rich_help_panel=RUN,
-        show_default=False,
-    ),
-]
-ChatTemplate = Annotated[
-    Literal["auto", "on", "off"],
-    typer.Option(
-        help="Write a file's prompts by the policy's chat template; auto: where it has one.", rich_help_panel=RUN
-    ),
-]
-PolicyName = Annotated[
-    str | None,
-    typer.Option(
-        help="Starting policy: a shipped name, a folder (RUN/checkpoint), a .gguf file, or a hub name. "
-        "[default: the task's warm start]",
-        rich_help_panel=RUN,
-    ),
-]
-ReferenceName = Annotated[
-    str | None,
-    typer.Option(
-        help="Reference of a KL term, or teacher of distillation: a shipped name, a folder (RUN/checkpoint), or a hub name. "
-        "[default: the starting policy]",
-        rich_help_panel=RUN,
-    ),
-]
+T = TypeVar("T", int, float)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins with, by name."""
+
+    task: str = setting(
+        "chain",
+        f"Task: {', '.join(task.name for task in TASKS)}. "
+        'Or a FILE.jsonl of {"prompt": …, "answer": …} lines, with --rule and --policy.',
+        RUN,
+    )
+    rule: str | None = setting(
+        None,
+        "How responses to a file's prompts are graded: last-number, exact, or FILE.py:function, which is imported and run: "
+        "code of yours. It is given (prompt, response, answer) and returns True or False, or a reward.",
+        RUN,
+        unset="the task's own",
+    )
+    chat: Literal["auto", "on", "off"] = setting(
+        "auto", "Write a file's prompts by the policy's chat template; auto: where it has one.", RUN
+    )
+    policy: str | None = setting(
+        None,
+        "Starting policy: a shipped name, a folder (RUN/checkpoint), a .gguf file, or a hub name.",
+        RUN,
+        unset="the task's warm start",
+    )
+    reference: str | None = setting(
+        None,
+        "Reference of a KL term, or teacher of distillation: a shipped name, a folder (RUN/checkpoint), or a hub name.",
+        RUN,
+        unset="the starting policy",
+    )
+    device: str = setting("auto", "auto, cpu or cuda.", RUN)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def load(self, lora: int | None = None) -> tuple[Task, Policy]:
+        """Return the task and the policy. lora: the rank of an adapter that is put on it."""
+        from rlviz.training.start import task_and_policy
+
+        return task_and_policy(self.task, self.policy, rule=self.rule, chat=self.chat, device=self.device, lora=lora)
+
+
 On = Annotated[
     str,
     typer.Option(
-        help="What runs them: local (processes here), ray (a cluster here), or ray:ADDRESS of one that shares this folder.",
+        help="What runs them: local (processes here), ray (a cluster here), or ray:HOST:PORT of one that shares this folder.",
         rich_help_panel=RUN,
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=RUN)]
 
 
 def flag(name: str) -> str:
@@ -77,57 +84,32 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-class Reader(NamedTuple):
-    """How the text of an option is read, what stands for it in the help, and what it must be in words.
-
-    Without words, `read` says itself what is wrong.
-    """
-
-    read: Callable[[str], Any]
-    metavar: str
-    words: str
-
-    def value(self, name: str, text: str) -> Any:
-        """Return the parsed value. Raises ValueError, with name and text, for a text that cannot be read."""
-        try:
-            return self.read(text)
-        except ValueError:
-            if not self.words:
-                raise
-            raise ValueError(f"{flag(name)} must be {self.words}; got {short_repr(text)}") from None
-
-
-PLAIN = {
-    int: Reader(int, "<int>", "a whole number"),
-    float: Reader(float, "<float>", "a number"),
-    str: Reader(str, "<str>", "a text"),
-    Path: Reader(Path, "<path>", "a path"),
-}
-
-
-def reader_of(hint: Any) -> Reader:
-    """Return the reader of a number, path, text, or choice, which is checked where it is used. Raises KeyError for others."""
-    kinds = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
-    kind = next(kind for kind in kinds if kind is not NoneType)
-    if get_origin(kind) is Literal:
-        return Reader(str, f"<{'|'.join(get_args(kind))}>", "a text")
-    return PLAIN[kind]
+def number(name: str, text: str, kind: type[T]) -> T:
+    """Return the number that an option's text is. Raises ValueError, with both."""
+    try:
+        return kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{flag(name)} must be {what}; got {short_repr(text)}") from None
 
 
 class Option(NamedTuple):
-    """An option whose text is read by `reader`."""
+    """An option of a type that typer reads, but for numbers, whose refusals name the value here."""
 
-    reader: Reader
+    hint: Any
     help: str
     panel: str | None = None
 
     def parameter(self, name: str) -> inspect.Parameter:
-        """Return the option as a parameter of a command: a text, or None where it is not given."""
-        option = typer.Option(
-            help=self.help, metavar=self.reader.metavar, rich_help_panel=self.panel, show_default=False
-        )
-        hint = Annotated[str | None, option]
+        """Return the option as a parameter of a command, None where it is not given."""
+        metavar, hint = (f"<{self.hint.__name__}>", str) if self.hint in (int, float) else (None, self.hint)
+        option = typer.Option(help=self.help, metavar=metavar, rich_help_panel=self.panel, show_default=False)
+        hint = Annotated[hint | None, option]
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+
+    def read(self, name: str, value: Any) -> Any:
+        """Return the value of what typer read."""
+        return number(name, value, self.hint) if self.hint in (int, float) else value
 
 
 def with_options(**groups: Mapping[str, Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -140,9 +122,9 @@ def with_options(**groups: Mapping[str, Option]) -> Callable[[Callable[..., None
         @wraps(command)
         def run(**arguments: Any) -> None:
             for group, options in groups.items():
-                texts = {name: arguments.pop(name) for name in options}
+                values = {name: arguments.pop(name) for name in options}
                 arguments[group] = {
-                    name: options[name].reader.value(name, text) for name, text in texts.items() if text is not None
+                    name: options[name].read(name, value) for name, value in values.items() if value is not None
                 }
             command(**arguments)
 
@@ -163,10 +145,14 @@ def options_of(kind: type[Any], pair_kind: type[Any] | None = None, without: Col
     others = {} if pair_kind is None else declarations(pair_kind)
     hints = get_type_hints(kind) | ({} if pair_kind is None else get_type_hints(pair_kind))
     return {
-        name: Option(reader_of(hints[name]), declaration.help_line(others.get(name)), declaration.panel)
+        name: Option(_without_none(hints[name]), declaration.help_line(others.get(name)), declaration.panel)
         for name, declaration in (others | declarations(kind)).items()
         if declaration.panel not in without
     }
+
+
+def _without_none(hint: Any) -> Any:
+    return next(kind for kind in get_args(hint) if kind is not NoneType) if NoneType in get_args(hint) else hint
 
 
 def refuse_beside(context: typer.Context, what: str, taken: Collection[str]) -> None:

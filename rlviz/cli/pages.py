@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlviz.cli.lab import course_source
-from rlviz.cli.terminal import check_out, console, exit_after, say, say_written
+from rlviz.cli.terminal import check_out, console, say, say_written
 
 PAGE = "inspector.html"
 
@@ -20,13 +20,10 @@ def site(
     ),
 ) -> None:
     """Write a static site: live pictures, recorded runs, algorithms, lessons. All of it local: open **site/index.html**."""
-    from rlviz.cli.signals import immediate_interrupt
     from rlviz.site.build import build
 
-    with immediate_interrupt() as stopped, console.status("Drawing every explorer over its grid."):
+    with console.status("Drawing every explorer over its grid."):
         names = build(out, course_source())
-    if stopped:
-        raise exit_after(stopped[0])
     size = sum((out / name).stat().st_size for name in names) / 1e6
     say(f"{len(names)} files, {size:.1f} MB: open {out / 'index.html'}")
 
@@ -41,9 +38,7 @@ def playground(
     from rlviz.runs.playground import standalone_page
     from rlviz.training.files import write_text
 
-    if out.suffix != ".html":
-        raise ValueError(f"--out must end in .html; got {out.name}")
-    check_out(out)
+    check_out(out, ".html")
     write_text(out, standalone_page())
     say(f"written to {out}")
     if browser and not webbrowser.open(out.resolve().as_uri()):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from rlviz.cli.options import PLAIN, Option, Reader, reader_of, with_options
-from rlviz.cli.terminal import check_out, check_picture, say
+from rlviz.cli.options import Option, number, with_options
+from rlviz.cli.terminal import check_out, say
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-
-if TYPE_CHECKING:
-    from rlviz.algorithms import Algorithm
 
 HELP = ["-h", "--help"]
 READ_LATER = {"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True}
@@ -56,13 +53,11 @@ def picture_command(name: str) -> Any:
             typer.Option("--small-multiples", help="Several settings side by side, as the course prints them."),
         ] = False,
     ) -> None:
-        check_picture(out, ".html")
-        check_out(out)
+        check_out(out, *(DESCRIPTION if small_multiples else [*DESCRIPTION, ".html"]))
+        arguments = {key: _read(key, spec.controls[key], value) for key, value in arguments.items()}
         if out.suffix.lower() != ".html":
             figure, words = on_paper(spec, arguments, several=small_multiples)
             save_figure(figure, out, description=words)
-        elif small_multiples:
-            raise ValueError(f"out must end in {', '.join(DESCRIPTION)} with --small-multiples; got {out.name}")
         else:
             explorer = find_explorer(name)(**arguments)
             words = explorer.caption
@@ -95,41 +90,38 @@ def explorer_options(spec: Any) -> dict[str, Option]:
 
 
 def _option(spec: Any, name: str, control: Any) -> Option:
-    """Return the option of one control: its reader by what the control is, its help by what the control says."""
-    from rlviz.algorithms import find_algorithm
-    from rlviz.page.picture import Beside, Choice
+    """Return the option of one control: its type by what the control is, its help by what the control says."""
+    from rlviz.page.picture import Choice, Slider
     from rlviz.pictures.spec import describe_control
 
+    about = f"{describe_control(control)}."
     if name == "algorithm":
-        reader, about = Reader(find_algorithm, "<name>", ""), "Algorithm."
-    else:
-        about = f"{describe_control(control)}."
-        if isinstance(control, Beside):
-            reader = Reader(_algorithms, "<name,name>", "")
-        elif isinstance(control, Choice):
-            reader, about = PLAIN[str], f"{control.label}. One of: {'; '.join(map(str, control.options.values()))}."
-        elif control.many:
-            integers = Reader(_counts, "<int,int,…>", "whole numbers with commas")
-            reader = integers if control.step == 1 else Reader(_numbers, "<float,float,…>", "numbers with commas")
-        else:
-            reader = reader_of(int if isinstance(control.step, int) and not control.stops else float)
+        about = "Algorithm."
+    elif isinstance(control, Choice):
+        about = f"{control.label}. One of: {'; '.join(map(str, control.options.values()))}."
+    is_number = isinstance(control, Slider) and not control.many
     default = spec.signature.parameters[name].default
     is_its = spec.algorithms is not None and name in spec.algorithms.parameters
-    return Option(reader, f"{about} [default: {'the algorithm’s own' if is_its else _written(default)}]")
+    help_line = f"{about} [default: {'the algorithm’s own' if is_its else _written(default)}]"
+    return Option((int if _is_whole(control) else float) if is_number else str, help_line)
 
 
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(","))
+def _is_whole(slider: Any) -> bool:
+    return isinstance(slider.step, int) and not slider.stops
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(number) for number in text.split(","))
-
-
-def _algorithms(text: str) -> tuple[Algorithm, ...]:
+def _read(name: str, control: Any, value: Any) -> Any:
+    """Return a control's value from what was typed: an algorithm, algorithms or numbers with commas, or the value itself."""
     from rlviz.algorithms import find_algorithm
+    from rlviz.page.picture import Beside, Slider
 
-    return tuple(find_algorithm(name) for name in text.split(",") if name.strip())
+    if name == "algorithm":
+        return find_algorithm(value)
+    if isinstance(control, Beside):
+        return tuple(find_algorithm(one) for one in value.split(",") if one.strip())
+    if isinstance(control, Slider) and control.many:
+        return tuple(number(name, one, int if control.step == 1 else float) for one in value.split(","))
+    return value
 
 
 def _written(default: Any) -> str:

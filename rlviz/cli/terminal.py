@@ -34,22 +34,22 @@ def escape_unencodable() -> None:
 
 
 @contextmanager
-def refuse_in_a_sentence(written: str) -> Iterator[None]:
-    """Turn a refused value or file into one sentence and exit code 2. written: what to name where the system names no file."""
+def refuse_in_a_sentence() -> Iterator[None]:
+    """Turn a refused value or file into one sentence and exit code 2."""
     try:
         yield
     except typer.Exit:  # a RuntimeError too
         raise
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:  # RuntimeError: torch is out of memory
-        errors.print(f"[bold red]Error:[/] {plain(_sentence(error, written))}", soft_wrap=True)
+        errors.print(f"[bold red]Error:[/] {plain(_sentence(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
 
 
-def _sentence(error: Exception, written: str) -> str:
+def _sentence(error: Exception) -> str:
     from small_models.files import display_path
 
     if isinstance(error, OSError) and error.strerror:
-        return f"{display_path(error.filename) if error.filename else written} cannot be written or read ({error.strerror})"
+        return f"{display_path(error.filename) if error.filename else 'a file'} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
 
 
@@ -88,23 +88,12 @@ def notes() -> Iterator[None]:
         errors.print(f"[bold]Note:[/] {plain(str(warning.message))}", soft_wrap=True)
 
 
-def check_picture(out: Path, *others: str) -> None:
-    """Raise ValueError, before minutes of work, for a file whose ending is no picture's and none of the others."""
-    from rlviz.page.style import DESCRIPTION
-
-    if out.suffix.lower() not in (*DESCRIPTION, *others):
-        raise ValueError(f"out must end in {' or '.join([', '.join(DESCRIPTION), *others])}; got {out.name}")
-
-
-def check_out(out: Path) -> None:
-    """Raise ValueError, before minutes of work, for a file that is there and has no mark: only what rlviz wrote is replaced."""
+def check_out(out: Path, *endings: str) -> None:
+    """Raise ValueError, before minutes of work, for another ending, and for a file that is there and not as rlviz wrote it."""
+    if endings and out.suffix.lower() not in endings:
+        raise ValueError(f"--out must end in {', '.join(endings)}; got {out.name}")
     if out.is_file() and MARK.encode() not in out.read_bytes():
-        raise foreign(out)
-
-
-def foreign(out: Path) -> ValueError:
-    """Return the refusal to replace a file."""
-    return ValueError(f"{out} is there already, and not as rlviz wrote it; name another --out, or remove it first")
+        raise ValueError(f"{out} is there already, and not as rlviz wrote it; name another --out, or remove it first")
 
 
 FORMAT = typer.Option("--format", help="For people, or for programs.")

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Column, Table
 
-from rlviz.cli.options import (
-    ChatTemplate,
-    Device,
-    PolicyName,
-    ReferenceName,
-    Rule,
-    TaskOrFile,
-    options_of,
-    refuse_beside,
-    with_kl,
-    with_options,
-    without_usual_kl,
-)
+from rlviz.cli.options import Beginning, options_of, refuse_beside, with_kl, with_options, without_usual_kl
 from rlviz.cli.terminal import console, exit_after, notes, plain, plain_lines, say
 from rlviz.settings import (
     REWARDS,
@@ -45,7 +31,6 @@ if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
     from rlviz.training import TrainingRun
     from rlviz.types import PairRecord, StepRecord
-    from small_models.pairs import Pair
     from small_models.policies import Policy
     from small_models.tasks import Task
 
@@ -97,9 +82,16 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """How responses are judged beyond the task's rule: by a learned reward or not, and from which pairs."""
+class Start(Beginning):
+    """Also how the weights are trained, and by which rewards."""
 
+    lora: int | None = setting(
+        None,
+        "Train a LoRA adapter of this rank, such as 16, in place of all weights; the run's folder then keeps adapters.",
+        RUN,
+        at_least=1,
+        unset="all weights",
+    )
     reward: Literal["rule", "learned"] = setting(
         "rule", "The task's rule, or a reward model learned from pairs first.", REWARDS
     )
@@ -109,81 +101,19 @@ class Judging:
         REWARDS,
         unset="responses of the starting policy, higher against lower reward",
     )
-    label_noise: float = setting(
-        0.0, "Probability that a sampled pair is labelled the wrong way.", REWARDS, at_least=0, at_most=1
-    )
-    spurious: float = setting(
-        0.0, "Probability that it is labelled by length instead: longer is chosen.", REWARDS, at_least=0, at_most=1
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    @property
-    def learned(self) -> bool:
-        return self.reward == "learned"
-
-    def check(self, algorithm: Algorithm, *, is_preference: bool, num_pairs: int | None) -> None:
-        """Raise ValueError where the algorithm has no use for what was asked."""
-        if self.learned and is_preference:
-            raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
-        is_set = self.pairs or num_pairs or self.label_noise or self.spurious
-        if is_set and not (self.learned or is_preference):
-            raise ValueError("--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned")
-
-    def pairs_for(self, policy: Policy, task: Task, count: int, settings: TrainSettings | PairSettings) -> list[Pair]:
-        """Return the pairs of the file, or so many that are sampled and labelled as the options say."""
-        from small_models.pairs import make_pairs, read_pairs
-
-        if self.pairs is not None:
-            return read_pairs(self.pairs)
-        return make_pairs(
-            policy,
-            task,
-            count,
-            seed=settings.seed,
-            max_new_tokens=settings.max_new_tokens,
-            label_noise=self.label_noise,
-            spurious=self.spurious,
-        )
-
-
-class Names(NamedTuple):
-    """What a run begins with, as it is named on the command line."""
-
-    task: str
-    rule: str | None
-    chat: Literal["auto", "on", "off"]
-    policy: str | None
-    lora: int | None
-    reference: str | None
-    device: str
 
 
 @with_options(
-    settings=options_of(TrainSettings, PairSettings), changes=options_of(Changes), judging=options_of(Judging)
+    beginning=options_of(Start), settings=options_of(TrainSettings, PairSettings), changes=options_of(Changes)
 )
 def train(
     context: typer.Context,
+    beginning: dict[str, Any],
     settings: dict[str, Any],
     changes: dict[str, Any],
-    judging: dict[str, Any],
     algorithm: Annotated[
         str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.", rich_help_panel=RUN)
     ] = "grpo",
-    task: TaskOrFile = "chain",
-    rule: Rule = None,
-    chat: ChatTemplate = "auto",
-    policy: PolicyName = None,
-    lora: Annotated[
-        int | None,
-        typer.Option(
-            help="Train a LoRA adapter of this rank, such as 16, in place of all weights; the run's folder then keeps adapters.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
-    reference: ReferenceName = None,
-    device: Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option(help="New folder for the run. [default: runs/TASK-ALGORITHM-NUMBER]", rich_help_panel=RUN),
@@ -201,19 +131,18 @@ def train(
 
     Ctrl-C (or SIGTERM, or a closed terminal) stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
+    first = Start(**beginning)
     with console.status("Loading"):
         if resume is not None:
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule"))
             from rlviz.training import resume as resume_run
 
             with notes():
-                run = resume_run(resume, steps=settings.get("steps"), device=device, rule=rule)
+                run = resume_run(resume, steps=settings.get("steps"), device=first.device, rule=first.rule)
         else:
             from rlviz.algorithms import find_algorithm
 
-            chosen = Changes(**changes).of(find_algorithm(algorithm))
-            names = Names(task, rule, chat, policy, lora, reference, device)
-            run = _begin(chosen, names, out, settings, Judging(**judging))
+            run = _begin(Changes(**changes).of(find_algorithm(algorithm)), first, out, settings)
     folder = str(run.folder.path) if run.folder else ""
     console.print(
         f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_step_size(run)}, "
@@ -232,56 +161,46 @@ def train(
         raise exit_after(stopped)
 
 
-def _begin(
-    algorithm: Algorithm,
-    names: Names,
-    out: Path | None,
-    options: Mapping[str, Any],
-    judging: Judging,
-) -> TrainingRun[Any]:
+def _begin(algorithm: Algorithm, first: Start, out: Path | None, options: dict[str, Any]) -> TrainingRun[Any]:
     """Begin the run, in the folder that is asked for or in the next that is free."""
-    from rlviz.algorithms import PreferenceOptimization, command_name
-    from rlviz.training import default_settings, train
+    from rlviz.algorithms import PreferenceOptimization
+    from rlviz.training import default_settings, learn_reward, train
     from rlviz.training.reward_model import NUM_PAIRS
-    from rlviz.training.start import task_and_policy
+    from small_models.pairs import make_pairs, read_pairs
 
-    is_preference, num_pairs = isinstance(algorithm, PreferenceOptimization), options.get("num_pairs")
-    judging.check(algorithm, is_preference=is_preference, num_pairs=num_pairs)
-    settings = default_settings(
-        algorithm, **{name: value for name, value in options.items() if is_preference or name != "num_pairs"}
-    )
-    task, policy = task_and_policy(
-        names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device, lora=names.lora
-    )
-    number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
-    declarations(PairSettings)["num_pairs"].check("num_pairs", number)  # a learned reward's, too
-    pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or is_preference else None
-    reward_model = None
-    if judging.learned and pairs is not None:
-        from rlviz.training import learn_reward
-
+    is_preference, is_learned = isinstance(algorithm, PreferenceOptimization), first.reward == "learned"
+    if is_learned and is_preference:
+        raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
+    has_pairs = is_learned or is_preference
+    if not has_pairs and ("num_pairs" in options or first.pairs):
+        raise ValueError("--pairs and --num-pairs are for DPO or with --reward learned")
+    num_pairs = options.get("num_pairs", NUM_PAIRS)
+    declarations(PairSettings)["num_pairs"].check("num_pairs", num_pairs)  # a learned reward's, too
+    if not is_preference:
+        options.pop("num_pairs", None)
+    settings = default_settings(algorithm, **options)
+    task, policy = first.load(first.lora)
+    number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs
+    pairs = reward_model = None
+    if has_pairs and first.pairs is not None:
+        pairs = read_pairs(first.pairs)
+    elif has_pairs:
+        pairs = make_pairs(policy, task, number, seed=settings.seed, max_new_tokens=settings.max_new_tokens)
+    if is_learned and pairs is not None:
         learned = learn_reward(policy, task, pairs, seed=settings.seed)
         reward_model, right = learned.model, f"{learned.held_out_accuracy:.2f}"
         console.print(f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {right}")
-    folder = out or _new_folder(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
-    try:
-        more: dict[str, Any] = {"reward_model": reward_model, "pairs": pairs, "reference": names.reference}
-        return train(policy, task, algorithm, settings, **more, out=folder)
-    except (ValueError, OSError):
-        if out is None:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
+    more: dict[str, Any] = {"reward_model": reward_model, "pairs": pairs, "reference": first.reference}
+    return train(policy, task, algorithm, settings, **more, out=out or _free_folder(task, algorithm))
 
 
-def _new_folder(name: str) -> Path:
-    """Make and return the first folder runs/NAME-001, -002, … that is not there: no run begun at the same moment has it."""
-    for number in count(1):
-        folder = Path("runs") / f"{name}-{number:03d}"
-        with suppress(FileExistsError):
-            folder.mkdir(parents=True)
-            return folder
-    raise AssertionError
+def _free_folder(task: Task, algorithm: Algorithm) -> Path:
+    """Return the first folder runs/TASK-ALGORITHM-001, -002, … that is not there."""
+    from rlviz.algorithms import command_name
+
+    name = f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}"
+    folders = (Path("runs") / f"{name}-{number:03d}" for number in count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 EVERY, SILENCE = 20, 10.0  # steps between two lines in a file, and seconds after which a slow run says where it is
@@ -331,24 +250,22 @@ def _train(run: TrainingRun[Any]) -> int | None:
     from rich.text import Text
 
     from rlviz.cli.signals import graceful_interrupt
-    from rlviz.runs.progress import RECENT, describe_sample, describe_seconds
+    from rlviz.runs.progress import describe_sample, describe_seconds
 
-    steps = run.settings.steps
+    first, steps = run.step, run.settings.steps
     # The spinner and the time move during a first step of minutes, too.
     columns = SpinnerColumn(), TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn()
     progress = Progress(*columns, TextColumn("{task.description}"), console=console)
-    bar = progress.add_task("first step under way", total=steps, completed=run.step)
+    bar = progress.add_task("first step under way", total=steps, completed=first)
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
-    seconds, printed = deque[float](maxlen=RECENT), time.monotonic()
-    before = printed
+    began = printed = time.monotonic()
     with graceful_interrupt() as signals, live:
         for record in run:
             if signals:  # saved before anything is shown: after a SIGHUP there may be no terminal
                 run.close()
                 return signals[0] if run.step < steps else None
             now = time.monotonic()
-            seconds.append(now - before)
-            before, left = now, (steps - record.step) * sum(seconds) / len(seconds)
+            left = (steps - record.step) * (now - began) / (record.step - first)
             words = f"{describe_seconds(left)} left" if left else ""
             progress.update(bar, completed=record.step, description=words)
             sample = Text(no_wrap=True, overflow="ellipsis")
@@ -359,8 +276,7 @@ def _train(run: TrainingRun[Any]) -> int | None:
                 live.update(Group(progress, _numbers(record), sample))
             elif record.step % EVERY == 0 or record.step == steps or now - printed > SILENCE:
                 console.print(f"step {record.step}/{steps}  {_numbers(record)}  {words}".rstrip(), soft_wrap=True)
-                if now - printed > SILENCE:
-                    console.print(sample, soft_wrap=True)
+                console.print(sample, soft_wrap=True)
                 printed = now
     return None
 

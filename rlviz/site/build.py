@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,25 +47,18 @@ def build(out: Path, course: Path) -> list[str]:
     """
     refuse_foreign(out)
     target = out.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh, former = (target.with_name(f".{target.name}.{kind}") for kind in ("new", "old"))
-    if former.exists() and not target.exists():  # a build was killed between its two renames
-        os.replace(former, target)
-    for path in target.parent.iterdir():  # of builds that were killed; earlier versions added the number of the process
-        if re.fullmatch(rf"\.{re.escape(target.name)}\.(new|old)(\.\d+)?", path.name):
-            shutil.rmtree(path)
+    fresh = target.with_name(f".{target.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)  # of a build that was killed
     try:
         names = []
         for file in files(course):
             file.write(fresh)
             names.append(file.path)
         (fresh / MARK).write_text(json.dumps(sorted(names), indent=0), encoding="utf-8")
-        if target.exists():
-            os.replace(target, former)
+        shutil.rmtree(target, ignore_errors=True)
         os.replace(fresh, target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(former, ignore_errors=True)
     return names
 
 

@@ -9,20 +9,18 @@ import html
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-import nbformat
-
 from rlviz.algorithms import GRPO
 from rlviz.lessons.predictions import UNPREDICTED
-from rlviz.markup import Markup, element
+from rlviz.markup import Markup, element, joined
 from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDED, packed
 from rlviz.site import questions
-from rlviz.site.html import File, data
+from rlviz.site.html import File, coloured_code, data
 
 WORDS = {  # of a lesson → what its page says in their place
     "**Shift + Enter** runs a cell and goes on to the next; **Ctrl + Enter** runs it and stays at its result, which is better "
@@ -34,47 +32,53 @@ WAITS = "Press Train. The model is loaded then, 0.5 MB."
 FIGURE = "<Figure"  # what matplotlib says of a picture
 
 
-def show_in_page(notebook: Any, name: PurePosixPath) -> list[File]:
-    """Change a notebook's cells into those that its page shows, and return the pictures that go with the page.
+def lesson_body(notebook: Any, name: PurePosixPath, markdown: Callable[[str], Markup]) -> tuple[Markup, list[File]]:
+    """Return a notebook's cells as its page shows them, and the pictures that go with the page.
 
     A saved picture that answers keeps its numbers and leaves its script, which the site has once, and its PNG stands in its place
     until the script runs. A training panel becomes the run in the page. Other PNGs become files. A lesson's puzzles are
-    answered in the page, and its predictions made there. Its imports go, and what undone exercises print.
+    answered in the page, and its predictions made there. Its code is folded but for exercises; its imports go, and what undone
+    exercises print.
 
     name: the notebook's path in the course. Raises ValueError where a text still tells its reader to run a cell.
     """
     pictures: list[File] = []
-    is_lesson, root = len(name.parts) == 1, "../" * len(name.parts)
-    is_tagged = lambda cell, tag: is_lesson and tag in cell.metadata.get("tags", ())  # noqa: E731
-    is_left_out = lambda cell: is_tagged(cell, "imports") or (is_lesson and questions.is_answer(cell))  # noqa: E731
-    notebook.cells = [cell for cell in notebook.cells if not is_left_out(cell)]
     predictions: dict[str, tuple[str, ...]] = {}
+    parts: list[Markup] = []
+    is_lesson = len(name.parts) == 1
     for cell in notebook.cells:
+        tags = cell.metadata.get("tags", ()) if is_lesson else ()
         if cell.cell_type == "markdown":
-            cell.source = page_text(cell.source, name)
-        elif cell.cell_type == "code":
-            predictions |= questions.read_questions(cell.source) if is_lesson else {}
-            # What an exercise prints before anybody has written a line is of no use to a reader.
-            saved = [] if is_tagged(cell, "exercise") else list(page_outputs(cell, name, root, pictures, predictions))
-            cell.outputs = list(with_questions(cell.source, saved)) if is_lesson else saved
-    return pictures
-
-
-def with_questions(source: str, outputs: list[Any]) -> Iterator[Any]:
-    """Yield a cell's outputs, but buttons in place of the choices that a puzzle prints, and a field for each prediction."""
-    puzzles = list(questions.find_puzzles(source))
-    for output in outputs:
-        if not any(questions.lists_choices(plain_text(output), *puzzle) for puzzle in puzzles):
-            yield output
-    for puzzle in puzzles:
-        yield _html(questions.puzzle_form(*puzzle))
-    if fields := questions.read_questions(source):
-        yield _html(questions.prediction_form(fields))
+            parts.append(element("div", markdown(page_text(cell.source, name)), class_="cell"))
+            continue
+        if "imports" in tags or (is_lesson and questions.is_answer(cell)):
+            continue
+        puzzles = list(questions.find_puzzles(cell.source)) if is_lesson else []
+        guesses = questions.read_questions(cell.source) if is_lesson else {}
+        predictions |= guesses
+        # What an exercise prints before anybody has written a line is of no use to a reader.
+        saved = [] if "exercise" in tags else [one for one in cell.outputs if not _is_replaced(one, puzzles)]
+        outputs = list(_outputs(cell.source, saved, name, markdown, pictures, predictions))
+        outputs += [questions.puzzle_form(*puzzle) for puzzle in puzzles]
+        outputs += [questions.prediction_form(guesses)] if guesses else []
+        code = coloured_code(cell.source)
+        if is_lesson and "exercise" not in tags:
+            lines = len(cell.source.splitlines())
+            summary = element("summary", f"Code, {lines} line{'s'[: lines > 1]}")
+            code = element("details", summary, code, class_="code")
+        below = [element("div", one, class_="output") for one in outputs]
+        parts.append(element("div", element("div", code, class_="input"), *below, class_="cell"))
+    return joined(*parts), pictures
 
 
 def plain_text(output: Any) -> str:
     """Return an output's text."""
     return str(output.get("text") or output.get("data", {}).get("text/plain", ""))
+
+
+def _is_replaced(output: Any, puzzles: list[tuple[str, str]]) -> bool:
+    """Return True for the printed choices of a puzzle, which has buttons in the page."""
+    return any(questions.lists_choices(plain_text(output), *puzzle) for puzzle in puzzles)
 
 
 def page_text(text: str, name: PurePosixPath) -> str:
@@ -87,46 +91,39 @@ def page_text(text: str, name: PurePosixPath) -> str:
     return text
 
 
-def page_outputs(
-    cell: Any, name: PurePosixPath, root: str, pictures: list[File], predictions: questions.Questions
-) -> Iterator[Any]:
-    """Yield what a page shows below a cell; PNGs join `pictures`. predictions: the questions asked before it."""
-    if (panel := panel_arguments(cell.source)) is not None:
-        yield _html(training_place(*panel, root))
+def _outputs(
+    source: str,
+    saved: list[Any],
+    name: PurePosixPath,
+    markdown: Callable[[str], Markup],
+    pictures: list[File],
+    predictions: questions.Questions,
+) -> Iterator[Markup]:
+    """Yield what a page shows below a cell; PNGs join `pictures`. predictions: the questions asked up to here."""
+    if (panel := panel_arguments(source)) is not None:
+        yield training_place(*panel, "../" * len(name.parts))
         return
-    saved = list(cell.outputs)
+    saved = list(saved)
     while saved:
         output = saved.pop(0)
-        content = output.get("data", {})
-        text = content.get("text/plain", "")
+        content, text = output.get("data", {}), plain_text(output)
         if recorded := output.get("metadata", {}).get("text/html", {}).get(RECORDED):
-            path, width, height = png_file(output, name, pictures)
-            until = element("img", src=path, alt=html.unescape(text), width=width, height=height)
-            yield _html(data(packed(recorded), until, data_inspector=recorded))
+            yield data(packed(recorded), png_file(output, name, pictures), data_inspector=recorded)
         elif explorer := saved_explorer(content.get("text/html", "")):
             # The next output is the picture's own PNG, which stands in its place until the script runs.
-            image = []
-            if saved and "image/png" in saved[0].get("data", {}):
-                twin = saved.pop(0)
-                path, width, height = png_file(twin, name, pictures)
-                alt = html.unescape(twin.data["text/plain"])
-                image = [element("img", src=path, alt=alt, width=width, height=height)]
-            yield _html(data(explorer[1], *image, data_picture=explorer[0]))
+            has_twin = saved and "image/png" in saved[0].get("data", {})
+            twin = [png_file(saved.pop(0), name, pictures)] if has_twin else []
+            yield data(explorer[1], *twin, data_picture=explorer[0])
+        elif UNPREDICTED in text:
+            yield questions.result_text(text, predictions)
+        elif "text/html" in content:
+            yield Markup(content["text/html"])
         elif "image/png" in content:
-            path, width, height = png_file(output, name, pictures)
-            metadata = output.metadata.get("image/png", {})
-            described = {} if text.startswith(FIGURE) else {"alt": html.unescape(text)}
-            output.metadata["image/png"] = {"width": width, "height": height, **metadata, **described}
-            output.metadata["filenames"] = {"image/png": path}
-            yield output
-        elif UNPREDICTED in plain_text(output):
-            yield _html(questions.result_text(plain_text(output), predictions))
+            yield png_file(output, name, pictures)
+        elif "text/markdown" in content:
+            yield markdown(content["text/markdown"])
         else:
-            yield output
-
-
-def _html(markup: Markup) -> Any:
-    return nbformat.v4.new_output("display_data", {"text/html": markup})
+            yield element("pre", text)
 
 
 def saved_explorer(text: str) -> tuple[str, str] | None:
@@ -137,13 +134,15 @@ def saved_explorer(text: str) -> tuple[str, str] | None:
     return None
 
 
-def png_file(output: Any, name: PurePosixPath, pictures: list[File]) -> tuple[str, int, int]:
-    """Add an output's PNG to `pictures` as a file beside the page; return its address there, and its width and height."""
+def png_file(output: Any, name: PurePosixPath, pictures: list[File]) -> Markup:
+    """Return an output's PNG as an image; it joins `pictures` as a file beside the page."""
     content = base64.b64decode(output.data["image/png"])
     path = PurePosixPath(name.stem, f"{len(pictures) + 1}.png")
     pictures.append(File(f"course/{name.parent / path}", content))
     width, height = struct.unpack(">II", content[16:24])  # the first chunk of every PNG
-    return str(path), width, height
+    text = plain_text(output)
+    alt = output.metadata.get("image/png", {}).get("alt", "") if text.startswith(FIGURE) else text
+    return element("img", loading="lazy", src=path, alt=html.unescape(alt), width=width, height=height)
 
 
 def panel_arguments(source: str) -> tuple[str, dict[str, Any]] | None:

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
 from rlviz.markup import DATA, Markup, content_policy, element, joined, script_hash
 
 NAVIGATION = {
@@ -111,6 +115,11 @@ def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup
 def scrolling(table: Markup) -> Markup:
     """Return a table in a place that scrolls by itself where the screen is narrow."""
     return element("div", table, class_="wide", tabindex="0", role="region", aria_label="table")
+
+
+def coloured_code(text: str, language: str = "python") -> Markup:
+    """Return source in colours; pygments escapes it."""
+    return Markup(highlight(text, get_lexer_by_name(language), HtmlFormatter()))
 
 
 def data(packed: str, *until: Markup, **named: str) -> Markup:

@@ -12,19 +12,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 import nbformat
-from jinja2 import pass_context
 from latex2mathml.converter import convert
-from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from rlviz.algorithms import find_algorithm
 from rlviz.markup import Markup, element
+from rlviz.pictures.arguments import Arguments
 from rlviz.pictures.catalogue import find_explorer
 from rlviz.runs.rules import RULES
-from rlviz.site.cells import show_in_page
+from rlviz.site.cells import lesson_body
 from rlviz.site.html import File, page, scrolling
-from rlviz.site.verdicts import TITLE, verdicts_page
-from rlviz.study.verdicts import READING
 
 PAGES = (".ipynb", ".md")
 HEADING = re.compile(r"^# (.+)$", re.M)
@@ -35,7 +32,6 @@ LEFT_OVER = ("\\", "<mi>&</mi>")  # what is in a formula that the converter did 
 INSTALL = (
     "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . && .venv/bin/rlviz lab"  # as in the README
 )
-FOLD = "⟦code {}⟧"  # around code that is folded; nbconvert lets no <details> through
 
 
 @cache
@@ -85,11 +81,9 @@ def row_anchor(row: str, earlier: set[str]) -> str:
 class _Renderer(IPythonRenderer):
     """Markdown as HTML. here: the folder, in the course, of the text. is_page: whether the rows of its tables get ids."""
 
-    def __init__(
-        self, course: Path, here: PurePosixPath, linked: set[PurePosixPath], *, is_page: bool = False, **options: Any
-    ) -> None:
-        super().__init__(escape=False, **options)
-        self._course, self._here, self._linked = course, here, linked
+    def __init__(self, course: Course, here: PurePosixPath, *, is_page: bool) -> None:
+        super().__init__(escape=False)
+        self._course, self._here = course, here
         self._is_page, self._rows = is_page, set[str]()
 
     def heading(self, text: str, level: int, **_: Any) -> str:
@@ -122,85 +116,57 @@ class _Renderer(IPythonRenderer):
         from rlviz.site.search import definitions  # which reads the pages that this module makes
 
         path, _, term = url.partition("#")
-        return definitions(self._course).get(term) if PurePosixPath(path).parts[-1:] == ("glossary.md",) else None
+        return (
+            definitions(self._course.folder).get(term) if PurePosixPath(path).parts[-1:] == ("glossary.md",) else None
+        )
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
-        return str(super().image(text, self._target(url) or url, title))
+        return str(super().image(text, self._target(url) or url, title)).replace("<img", '<img loading="lazy"')
 
     def _target(self, url: str) -> str | None:
         """Return where a link leads on the site: to what a notebook became, or to a file that goes with it; else None."""
         if re.match(r"[a-z]+:|#", url):
             return url
         path, _, place = url.partition("#")
-        file = (self._course / self._here / path).resolve()
-        if not file.is_file() or not file.is_relative_to(self._course):
+        file = (self._course.folder / self._here / path).resolve()
+        if not file.is_file() or not file.is_relative_to(self._course.folder):
             return None
         if file.suffix in PAGES:
             path = str(PurePosixPath(path).with_suffix(".html"))
         else:
-            self._linked.add(PurePosixPath(file.relative_to(self._course).as_posix()))
+            self._course.linked.add(file)
         return f"{path}#{place}" if place else path
 
 
-class Exporter(HTMLExporter):
-    """Notebooks as HTML: the cells only, without MathJax, whose formulas are MathML here. here: the next notebook's folder."""
+class Course:
+    """The folder of the notebooks, whose texts become HTML. linked: the files in it to which they lead, but for pages."""
 
-    def __init__(self, course: Path, linked: set[PurePosixPath]) -> None:
-        super().__init__(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
-        self._course, self._linked = course, linked
-        self.here = PurePosixPath()
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.linked = folder.resolve(), set[Path]()
 
-    @pass_context
-    def markdown2html(self, context: Any, source: str) -> str:
-        return self.markdown(source, attachments=context.get("cell", {}).get("attachments", {}))
-
-    def markdown(self, source: str, **options: Any) -> str:
-        """Return a text in Markdown as HTML."""
-        renderer = _Renderer(self._course, self.here, self._linked, **options)
-        return str(MarkdownWithMath(renderer=renderer).render(source))
-
-    def register_filter(self, name: str, jinja_filter: Any) -> Any:
-        """Register a filter; that of code folds a lesson's, but for the exercises: what it shows stands below it."""
-        if name != "highlight_code":
-            return super().register_filter(name, jinja_filter)
-
-        def folded(source: str, *args: Any, metadata: Any = None, **named: Any) -> str:
-            code = jinja_filter(source, *args, metadata=metadata, **named)
-            if self.here.parts or "exercise" in (metadata or {}).get("tags", ()):
-                return str(code)
-            return f"{FOLD.format(len(source.splitlines()))}{code}{FOLD.format('')}"
-
-        return super().register_filter(name, folded)
-
-    def default_filters(self) -> Iterator[tuple[str, Any]]:
-        yield from super().default_filters()
-        yield ("markdown2html", self.markdown2html)
+    def markdown(self, text: str, here: PurePosixPath, *, is_page: bool = False) -> Markup:
+        """Return a text in Markdown as HTML; see `_Renderer`."""
+        renderer = _Renderer(self, here, is_page=is_page)
+        return Markup(MarkdownWithMath(renderer=renderer).render(text))
 
 
 def course_pages(course: Path) -> Iterator[File]:
     """Return the pages of the course, in the folders in which its notebooks are, and the files that they link to."""
-    course = course.resolve()
-    linked: set[PurePosixPath] = set()
-    exporter = Exporter(course, linked)
+    texts = Course(course)
     titles: dict[PurePosixPath, str] = {}
-    named = ("symptoms.md", "glossary.md", "in_your_config.md", "experiments/family.md")
-    sources = [*(course / name for name in named), *sorted((course / "teaching").glob("*.md"))]
-    for file in [*sorted(course.rglob("*.ipynb")), *sources]:
-        name = PurePosixPath(file.relative_to(course).as_posix())
+    named = ("symptoms.md", "glossary.md", "in_your_config.md", "experiments/verdicts.md", "experiments/family.md")
+    sources = [*(texts.folder / name for name in named), *sorted((texts.folder / "teaching").glob("*.md"))]
+    for file in [*sorted(texts.folder.rglob("*.ipynb")), *sources]:
+        name = PurePosixPath(file.relative_to(texts.folder).as_posix())
         if not file.is_file() or any(part.startswith(".") for part in name.parts):
             continue
-        exporter.here = name.parent
-        title, body, pictures = converted_page(file, exporter, name)
-        titles[name] = title
-        article = element("article", Markup(body), class_="lesson")
-        yield page(f"course/{name.with_suffix('.html')}", title, article, trains="data-playground" in body)
+        titles[name], body, pictures = converted_page(file, texts, name)
+        article = element("article", body, class_="lesson")
+        yield page(f"course/{name.with_suffix('.html')}", titles[name], article, trains="data-playground" in body)
         yield from pictures
-    yield verdicts_page(course, Markup(exporter.markdown(READING)))
-    titles[PurePosixPath("experiments/verdicts.md")] = TITLE
-    linked |= {PurePosixPath("experiments", file.name) for file in (course / "experiments").glob("*.png")}
     yield page("course/index.html", "Lessons", *course_index(titles))
-    for name in sorted(linked):
-        yield File(f"course/{name}", (course / name).read_bytes())
+    for file in sorted(texts.linked):
+        yield File(f"course/{file.relative_to(texts.folder).as_posix()}", file.read_bytes())
 
 
 def course_index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
@@ -237,20 +203,15 @@ def course_index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
             yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), class_="entry")
 
 
-def converted_page(file: Path, exporter: Exporter, name: PurePosixPath) -> tuple[str, str, list[File]]:
+def converted_page(file: Path, course: Course, name: PurePosixPath) -> tuple[str, Markup, list[File]]:
     """Return the title of a notebook or a text in Markdown, its HTML, and the pictures that its page shows."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")
         source = with_rules(text) if file.stem == SYMPTOMS else text
-        return title_of(text, file), exporter.markdown(source, is_page=True), []
+        return title_of(text, file), course.markdown(source, name.parent, is_page=True), []
     notebook = nbformat.read(file, as_version=4)
-    pictures = show_in_page(notebook, name)
-    body, _ = exporter.from_notebook_node(notebook)
-    body = re.sub(FOLD.format(r"(\d+)"), r'<details class="code"><summary>Code, \1 lines</summary>', body)
-    body = body.replace(FOLD.format(""), "</details>").replace("Code, 1 lines", "Code, 1 line")
-    body = body.replace("<img", '<img loading="lazy"')
     title = title_of("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file)
-    return title, body, pictures
+    return title, *lesson_body(notebook, name, lambda text: course.markdown(text, name.parent))
 
 
 def with_rules(text: str) -> str:
@@ -277,12 +238,14 @@ def _linked_call(call: re.Match[str]) -> str:
     assert isinstance(node, ast.Call)
     name = ast.unparse(node.func).removeprefix("explore_")
     values = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
-    setting = find_explorer(name)(*(find_algorithm(ast.unparse(one)) for one in node.args), **values).values
-    usual = find_explorer(name)().values
+    spec = find_explorer(name).spec
+    algorithms = [find_algorithm(ast.unparse(one)) for one in node.args]
+    arguments = Arguments(spec)
+    setting = arguments.to_values(spec.signature.bind(*algorithms, **values).arguments)
     changed = {
         f"{name}.{key}": ",".join(map(str, value)) if isinstance(value, list) else value
         for key, value in setting.items()
-        if value != usual[key]
+        if value != arguments.default_values[key]
     }
     address = f"../explorers/{name}.html" + (f"#{urlencode(changed)}" if changed else "")
     return element("a", element("code", call[1]), href=address)

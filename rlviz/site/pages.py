@@ -8,10 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
-
 from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, differences, family_table, formulas, show
 from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
@@ -19,7 +15,7 @@ from rlviz.page.widget import pack
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDINGS, packed
-from rlviz.site.html import File, data, page, table
+from rlviz.site.html import File, coloured_code, data, page, table
 from rlviz.site.lessons import formula
 
 FIRST_EXPLORER = "clip"
@@ -161,11 +157,6 @@ def source_links(text: str) -> Markup:
     parts: list[object] = list(PAPER.split(text))
     parts[1::2] = [element("a", paper, href=f"https://arxiv.org/abs/{paper}") for paper in parts[1::2]]
     return joined(*parts)
-
-
-def coloured_code(text: str, language: str = "python") -> Markup:
-    """Return source in colours; pygments escapes it."""
-    return Markup(highlight(text, get_lexer_by_name(language), HtmlFormatter()))
 
 
 def algorithms() -> Iterator[File]:

@@ -67,8 +67,9 @@ def entries(course: Path) -> Iterator[Entry]:
     yield from lessons(course)
     yield from algorithms()
     for name in pages.EXPLORERS:
-        look = pages.find_explorer(name).spec.picture.look
-        yield Entry("Picture", pages.explorer_of(name).title, f"explorers/{name}.html", "", look, f"explore_{name}")
+        picture = pages.find_explorer(name).spec.picture
+        title = pages.explorer_of(name).title if "{" in picture.title else picture.title  # where it names what is shown
+        yield Entry("Picture", title, f"explorers/{name}.html", "", picture.look, f"explore_{name}")
 
 
 def symptoms(text: str) -> Iterator[Entry]:

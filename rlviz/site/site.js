@@ -79,6 +79,11 @@ for (const place of document.querySelectorAll("[data-playground], [data-tabs]"))
 for (const place of document.querySelectorAll("[data-picture]")) {
   unpack(place.querySelector("script").textContent).then((payload) => {
     place.replaceChildren();
+    const { picture } = payload, isFirst = place.closest(".lesson > .cell:nth-child(2)");
+    if (isFirst && picture.panels.length > 2 && picture.panels.every((panel) => (panel.tall ?? 1) === 1)) {
+      picture.columns ??= 3; // or two rows of high graphs would leave a lesson's first screen
+      place.style.setProperty("--rlviz-tall", Math.max(190, innerHeight - 530));
+    }
     mount(place, payload);
     if (place.closest(".slide")) fit(place, payload.picture);
   });

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from rlviz.markup import Markup, element
 from rlviz.site import pages
 from rlviz.site.html import File, page
-from rlviz.site.lessons import Exporter, title_of
+from rlviz.site.lessons import Course, title_of
 
 BETWEEN = re.compile(r"^---$", re.M)
 EXPLORER = re.compile(r"^!\[(?P<words>[^\]]*)\]\(explorer:(?P<name>\w+)\)$", re.M)
@@ -34,36 +34,39 @@ def teaching_pages(course: Path) -> Iterator[File]:
 
     In a lecture a line `---` ends a slide, and ![words](explorer:NAME) is an explorer that answers in the page.
     """
-    exporter = Exporter(course, set())
-    exporter.here = PurePosixPath("teaching")
+    texts = Course(course)
+
+    def markdown(text: str) -> Markup:
+        return texts.markdown(text, PurePosixPath("teaching"))
+
     folder = course / "teaching"
     entries = []
     for file in sorted((folder / "slides").glob("*.md")):
         text = file.read_text(encoding="utf-8")
         entries.append((f"slides/{file.stem}.html", title_of(text, file)))
-        yield page(*entries[-1], element("div", *slides(BETWEEN.split(text), exporter), TURN, class_="slides"))
+        yield page(*entries[-1], element("div", *slides(BETWEEN.split(text), markdown), TURN, class_="slides"))
     for name, language in SHEETS.items():
         file = folder / f"{name}.md"
         if file.is_file():
             text = file.read_text(encoding="utf-8")
             small = [one for one in IN_SMALL if one in pages.EXPLORERS]
             pictures = [element("img", src=f"explorers/{one}.png", alt=pages.explorer_of(one).alt) for one in small]
-            body = (Markup(exporter.markdown(text)), element("p", *pictures))
+            body = (markdown(text), element("p", *pictures))
             entries.append((f"{name}.html", title_of(text, file)))
             yield page(*entries[-1], element("article", *body, class_="lesson sheet"), language=language)
     links = [element("p", element("a", title, href=path), class_="entry") for path, title in entries]
     yield page("teaching.html", "Teach", element("h1", "Slides and cheat sheets"), element("p", HOW), *links)
 
 
-def slides(texts: Sequence[str], exporter: Exporter) -> Iterator[Markup]:
+def slides(texts: Sequence[str], markdown: Callable[[str], Markup]) -> Iterator[Markup]:
     """Return each text as a slide, with its explorers and its number."""
     for place, text in enumerate(texts, 1):
         parts, end = [], 0
         for match in EXPLORER.finditer(text):
-            parts.append(Markup(exporter.markdown(text[end : match.start()])))
+            parts.append(markdown(text[end : match.start()]))
             parts.append(element("figure", pages.live(match["name"], "../"), aria_label=match["words"]))
             end = match.end()
-        parts.append(Markup(exporter.markdown(text[end:])))
+        parts.append(markdown(text[end:]))
         number = f"{place} / {len(texts)}"
         parts.append(element("p", number, class_="number", aria_hidden="true"))
         yield element("section", *parts, class_="slide", tabindex="-1", aria_label=number)

@@ -13,12 +13,10 @@ import pytest
 
 from rlviz.lessons import check
 from rlviz.lessons.predictions import UNPREDICTED
-from rlviz.markup import Markup
 from rlviz.site import html, lessons, pages, questions
 from rlviz.site.build import STYLE, script
 from rlviz.site.search import search_index
 from rlviz.site.teaching import BETWEEN, EXPLORER, teaching_pages
-from rlviz.site.verdicts import verdicts_page
 
 if TYPE_CHECKING:
     from conftest import Notebook
@@ -284,28 +282,6 @@ def test_a_control_of_a_slide_keeps_its_keys_but_for_the_clicker_s(visit: Callab
         assert control.evaluate(value) == moved and page.evaluate(SEEN) != here
         page.keyboard.press("ArrowLeft")  # the slide has the keys now
         assert page.evaluate(SEEN) == here
-
-
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the course's verdicts."""
-    return written(tmp_path_factory.mktemp("verdicts"), [verdicts_page(COURSE, Markup("<p>what they mean</p>"))])
-
-
-def test_the_verdicts_are_chosen_by_outcome_with_keys_and_a_lesson_s_link_unfolds_one(
-    visit: Callable[..., Page], verdicts: Path
-) -> None:
-    page = visit("course/experiments/verdicts.html#routing", root=verdicts)
-    cards = page.locator(".verdicts > details")
-    assert page.locator(".verdicts > [open] [id]").get_attribute("id") == "routing"
-    page.get_by_label(re.compile(r"^all \d+ measured parts")).focus()
-    page.keyboard.press("ArrowLeft")  # the choices are a ring
-    assert page.get_by_label("reversed").is_checked()
-    visible = [card.get_attribute("class") or "" for card in cards.all() if card.is_visible()]
-    assert visible and all("reversed" in names for names in visible) and len(visible) < cards.count()
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_label(re.compile(r"^all \d+ measured parts")).check()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_no_page_can_reach_another_host(visit: Callable[..., Page]) -> None:

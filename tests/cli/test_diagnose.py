@@ -50,26 +50,17 @@ def test_a_run_of_pairs_with_nothing_unusual(rlviz, tmp_path):
     assert "3 steps: nothing unusual; most rules need 20." in " ".join(rlviz("diagnose", out).output.split())
 
 
-def test_each_run_of_a_comparison(rlviz, run, tmp_path):
-    for name in ("a-seed0", "b-seed0"):
-        shutil.copytree(run, tmp_path / name)
+def test_each_run_of_a_comparison_and_no_word_of_its_folders_is_obeyed(rlviz, run, tmp_path):
+    """Rich's own markup is shown as it is, and a terminal gets no escape sequence."""
+    folders = [tmp_path / name for name in ("[red]x[bold]", "bell\x07 \x1b[31mred")]
+    for place, folder in enumerate(folders):
+        config = json.loads((shutil.copytree(run, folder) / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "task": f"[link=http://x]{place}[/link]"}))
     begun = shutil.copytree(run, tmp_path / "c-seed0")
     (begun / "metrics.jsonl").write_text("")  # which another process has just begun
     (tmp_path / "comparison.json").write_text('{"contenders": {}}')
     rows = json.loads(rlviz("diagnose", tmp_path, "--format", "json").output)
-    assert {row["run"] for row in rows} == {str(tmp_path / "a-seed0"), str(tmp_path / "b-seed0")}
-    result = rlviz("diagnose", tmp_path)
-    assert result.exit_code == 0 and result.output.count("GRPO on chain") == 2
-
-
-def test_what_stands_in_a_folder_is_not_obeyed(rlviz, run, tmp_path):
-    """Rich's own markup is shown as it is, and a terminal gets no escape sequence."""
-    for place, name in enumerate(("[red]x[bold]", "bell\x07 \x1b[31mred")):
-        file = shutil.copytree(run, tmp_path / name) / "config.json"
-        config = json.loads(file.read_text())
-        config["task"] = f"[link=http://x]{place}[/link]"
-        file.write_text(json.dumps(config))
-    (tmp_path / "comparison.json").write_text("{}")
+    assert {row["run"] for row in rows} == set(map(str, folders))
     result = rlviz("diagnose", tmp_path)
     assert result.exit_code == 0, result.output
     assert "[red]x[bold]" in result.output and "[link=http://x]0[/link]" in result.output

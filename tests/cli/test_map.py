@@ -1,7 +1,6 @@
-"""`rlviz map`: a picture and its cells in a CSV beside it; it goes on where it was, and refuses in a sentence."""
+"""`rlviz map`: a picture and its cells in a CSV beside it, from which another picture is drawn."""
 
 import re
-import signal
 
 from PIL import Image
 
@@ -35,21 +34,3 @@ def test_a_map_as_picture_and_table_of_which_every_measure_is_drawn(rlviz, tmp_p
     assert result.exit_code == 0 and len(trained) == 2, result.output  # the two corners that are tried before
     page = out.with_suffix(".html").read_text(encoding="utf-8")
     assert "share of dead groups" in page and "data-rlviz" in page
-
-
-def test_ctrl_c_keeps_the_cells_that_are_done(rlviz, tmp_path, monkeypatch, default_signals):
-    out, ran, train = tmp_path / "m.png", [], maps.train_replicas
-
-    def interrupted(algorithm, settings):
-        ran.append(settings)
-        if len(ran) == 2 * (2 + 3):  # two corners are tried before; the third cell is under way
-            signal.raise_signal(signal.SIGINT)
-        return train(algorithm, settings)
-
-    monkeypatch.setattr(maps, "train_replicas", interrupted)
-    result = rlviz(*TINY, "--out", out)
-    assert result.exit_code == 130, result.output
-    assert "The cells that are done are kept; the same command goes on." in one_line(result)
-    assert len(read_map(out.with_suffix(".csv"))) == 2 * 4 and not out.exists()
-    assert rlviz(*TINY, "--out", out).exit_code == 0
-    assert len(ran) == 2 * (2 + 3 + 2 + 2) and out.exists()

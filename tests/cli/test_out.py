@@ -10,8 +10,6 @@ from small_models.policies import load_policy
 
 MAP = "map --replicas 2 --steps 1 --cells 1x1 --jobs 1 --out"
 COMMANDS = {  # command without its file → the file
-    "export dapo --to trl --out": "x.py",
-    "export dapo --to verl --out": "x.yaml",
     "plot clip --out": "x.html",
     "plot clip  --out": "x.png",
     "playground --no-browser --out": "x.html",
@@ -45,14 +43,13 @@ def test_a_file_of_others_stays_and_one_of_rlviz_gives_way(rlviz, command, name,
         assert written.exit_code == 0, written.output
 
 
-@pytest.mark.parametrize(("to", "name"), [("trl", "x.py"), ("verl", "x.yaml")])
-def test_an_export_that_was_changed_stays(rlviz, to, name, tmp_path):
-    out = tmp_path / name
-    assert rlviz("export", "grpo", "--to", to, "--out", out).exit_code == 0
-    written = out.read_text(encoding="utf-8")
-    out.write_text(f"{written}# mine\n", encoding="utf-8")
-    assert rlviz("export", "dapo", "--to", to, "--out", out).exit_code == 2
-    assert out.read_text(encoding="utf-8") == f"{written}# mine\n"
+def test_an_export_replaces_no_file(rlviz, tmp_path):
+    out = tmp_path / "x.py"
+    assert rlviz("export", "grpo", "--to", "trl", "--out", out).exit_code == 0
+    written = out.read_bytes()
+    again = rlviz("export", "dapo", "--to", "trl", "--out", out)
+    assert again.exit_code == 2 and "x.py is there already, and may have changes of yours" in again.stderr
+    assert out.read_bytes() == written
 
 
 def test_a_table_beside_a_map_stays(rlviz, tmp_path):

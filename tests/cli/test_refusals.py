@@ -5,40 +5,31 @@ it passes on.
 """
 
 import errno
-import json
 import os
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from rlviz import GRPO, TrainSettings, train
-from rlviz.cli import app
 from small_models.policies import build_policy, load_policy
 from tests.refusals.sentence import check_sentence
 
 TRAIN = (
     ("--algorithm grop", "algorithm 'grop' is not known; did you mean grpo"),
-    ("--algorithm gspo --group-size 1", "group_size must be at least 2 for GSPO"),
     ("--policy damaged_policy", "cannot be read"),
     ("--out another", "is not empty"),
     ("--out /proc/nothing/can/be/made/here", "out: /proc/nothing/can/be/made/here cannot be made or written"),
-    ("--out a_file", "is a file"),
-    ("--resume another --lr 1", "--lr cannot be given with --resume"),
-    ("--resume another --seed 0", "--seed cannot be given with --resume"),  # its default, but said
+    ("--resume another --seed 0", "--seed cannot be given with --resume"),
     ("--resume empty", "holds no run"),
     ("--lr fast", "--lr must be a number; got 'fast'"),
-    ("--spurious .5", "--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned"),
-    ("--algorithm dpo --pairs nowhere.jsonl", "nowhere.jsonl cannot be written or read"),
+    ("--num-pairs 5", "--pairs and --num-pairs are for DPO or with --reward learned"),
     ("--algorithm dpo --pairs broken.jsonl", "line 2"),
     ("--algorithm ppo --supervision process", "is for algorithms of groups, such as GRPO; got PPO"),
 )
 COMPARE = (
     ("", "give --algorithms, such as grpo,dapo, or folders of runs"),
-    ("--algorithms grpo --seeds 5000000", "seeds must be from 1 to 10,000; got 5000000"),
-    ("--algorithms grpo --out /proc/nothing/can/be/made/here", "cannot be made or written"),
     ("nowhere --lr 1", "--lr cannot be given with run folders"),
 )
 MAP = (
@@ -48,16 +39,14 @@ MAP = (
     ("--groups 4", "--groups cannot be given with an axis of that name"),
 )
 PLOT = (
-    ("bounds --scale cubic", "scale must be one of linear, log; got 'cubic'"),
-    ("aggregation --lengths 3,x", "--lengths must be whole numbers with commas; got '3,x'"),
-    ("clip --out a.gif", "out must end in .png, .svg, .pdf or .html; got a.gif"),
+    ("aggregation --lengths 3,x", "--lengths must be a whole number; got 'x'"),
+    ("clip --eps-high wide", "--eps-high must be a number; got 'wide'"),
+    ("clip --out a.gif", "--out must end in .png, .svg, .pdf, .html; got a.gif"),
     ("clip --out /proc/nothing/a.html", "cannot be written or read"),
 )
 DIAGNOSE = (
     ("trl", "checkpoint-10/trainer_state.json has none of the metrics of TRL or verl"),  # the newest
     ("no_step", "has no step yet, so there is nothing to diagnose"),
-    ("damaged", "metrics.jsonl, line 1: step must be a whole number"),
-    ("no_settings", "config.json: settings must be an object"),
     ("plan_alone", "holds a comparison of which no run has a step yet"),
 )
 OTHERS = (
@@ -100,23 +89,17 @@ def folder(tmp_path_factory):
     settings = TrainSettings(steps=2, num_prompts=2, group_size=2, evaluate_every=0)
     for _ in train(load_policy("chain", device="cpu"), "chain", GRPO, settings, out=folder / "run"):
         pass
-    for name in ("no_step", "damaged", "no_settings"):
-        shutil.copytree(folder / "run", folder / name)
-    config = json.loads((folder / "run" / "config.json").read_text())
+    shutil.copytree(folder / "run", folder / "no_step")
     texts = {
         "no_step/metrics.jsonl": "",
-        "damaged/metrics.jsonl": '{"step": "one"}\n{}\n',
-        "no_settings/config.json": json.dumps({**config, "settings": 3}),
         "plan_alone/comparison.json": "{}",
         # TRL's own folder: checkpoints, and beside them the model that it saved, whose file has the name of ours
         "trl/checkpoint-5/trainer_state.json": '{"log_history": []}',
         "trl/checkpoint-10/trainer_state.json": '{"log_history": []}',
         "trl/config.json": '{"model_type": "llama"}',
         "another/config.json": '{"a run": "of somebody"}',
-        "a_file": "somebody's",
         "broken.jsonl": '{"prompt": "00001=", "chosen": "#1", "rejected": "#2"}\n{oops',
         "broken.yaml": "beta: [",
-        "call.yaml": "GRPOConfig(",
         "beta.yaml": "beta: 0.1",
     }
     for name, text in texts.items():
@@ -136,32 +119,11 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(rlviz, command, sentence, f
     monkeypatch.chdir(folder)
     before = _files(folder)
     result = rlviz(*shlex.split(command))
-    check_refused(result, sentence)
-    assert _files(folder) == before
-
-
-def check_refused(result, *words):
-    """Fail unless a command ended with one sentence in which these words stand."""
     assert result.exit_code == 2, result.output
     (line,) = [line for line in result.stderr.splitlines() if line]
     assert line.startswith("Error: ")
-    check_sentence(line, *words)
-
-
-def numeric_options():
-    """Return each option of a number, by the last command that has it and what that needs beside."""
-    needed = {"plot": "clip", "experiment": "starved", "export": "grpo --to trl"}
-    return {
-        parameter.opts[0]: f"{name} {needed.get(name, '')}"
-        for name, command in get_command(app).commands.items()
-        for parameter in command.params
-        if parameter.metavar in ("<int>", "<float>")
-    }
-
-
-@pytest.mark.parametrize(("option", "command"), numeric_options().items())
-def test_an_option_of_a_number_refuses_a_word(rlviz, option, command):
-    check_refused(rlviz(*command.split(), option, "ten"), f"{option} must be a", "number", "got 'ten'")
+    check_sentence(line, sentence)
+    assert _files(folder) == before
 
 
 @pytest.mark.parametrize(
@@ -169,6 +131,7 @@ def test_an_option_of_a_number_refuses_a_word(rlviz, option, command):
     [
         ("train --epsilon .2", "No such option: --epsilon"),
         ("train --num-promts 3", "--num-prompts"),
+        ("train --critic joint", "'joint' is not one of 'separate',"),
         ("plot clip --nonsense 1", "No such option: --nonsense"),
         ("plot clip --eps-hig .5", "No such option: --eps-hig (Possible options: --eps-high"),
     ],
@@ -178,29 +141,18 @@ def test_what_is_no_option_is_refused_too(rlviz, command, words):
     assert result.exit_code == 2 and words in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("command", "writer", "named"),
-    [
-        ("plot clip --out a.png", "matplotlib.figure.Figure.savefig", "the picture"),
-        ("map --replicas 3 --steps 2 --cells 1x1 --jobs 1", "os.fsync", "the map"),
-        ("site --out site", "rlviz.site.build.build", "the site"),
-        ("grade .", "rlviz.lessons.grading.grades", "the grades"),
-        ("train --steps 1", "rlviz.training.train", "a file of the run"),
-    ],
-)
-def test_a_full_disk_is_told_with_what_was_being_written(rlviz, command, writer, named, tmp_path, monkeypatch):
+def test_a_full_disk_is_told_in_a_sentence(rlviz, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(writer, full)
-    result = rlviz(*shlex.split(command))
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    result = rlviz("plot", "clip", "--out", tmp_path / "a.png")
     assert result.exit_code == 2, result.output
-    assert f"Error: {named} cannot be written or read (No space left on device)" in " ".join(result.output.split())
+    assert "Error: a file cannot be written or read (No space left on device)" in " ".join(result.output.split())
 
 
 def test_a_refused_run_leaves_no_folder(rlviz, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rlviz.training.train", lambda *_, **__: (_ for _ in ()).throw(ValueError("refused late")))
     assert rlviz("train", "--steps", 1).exit_code == 2
-    assert list(Path().rglob("*")) == [Path("runs")]
+    assert list(Path().rglob("*")) == []

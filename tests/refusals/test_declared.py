@@ -65,7 +65,7 @@ def pieces() -> list[type]:
 
 # --- settings and options of the command line ---
 
-SETTINGS = (settings.TrainSettings, settings.PairSettings, options.Changes, options.Judging)
+SETTINGS = (settings.TrainSettings, settings.PairSettings, options.Changes, options.Start)
 
 
 @pytest.mark.parametrize(("kind", "name"), named(*((kind, name) for kind in SETTINGS for name in declarations(kind))))

@@ -110,7 +110,7 @@ NAMES = (
     (lambda: save_solution("../x", third_pair), "name must be a Python name…got '../x'"),
     (lambda: load_policy("no/such"), "policy: 'no/such' is no folder here, no shipped policy"),
     (lambda: choose_device("tpu"), "device must be one of auto, cpu, cuda; got 'tpu'"),
-    (lambda: check_engine("dask"), "on must be local, ray, or ray:ADDRESS…got 'dask'"),
+    (lambda: check_engine("dask"), "on must be local, ray, or ray:HOST:PORT…got 'dask'"),
     (lambda: train_in_page(GRPO, "lookup"), "task must be one of chain…got 'lookup'"),
     (lambda: explain_config("num_generations: 8", kind="PPOConfig"), "kind must be one of GRPOConfig…got 'PPOConfig'"),
 )

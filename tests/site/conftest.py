@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -46,8 +45,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     notebook(folder / "02_second.ipynb", ["# 02 · Second"], [])
     notebook(folder / "solutions" / "01_first.ipynb", ["# 01 · First, solved"], [])
     (folder / "experiments").mkdir()
-    (folder / "experiments" / "verdicts.md").touch()
-    shutil.copy(NOTEBOOKS / "experiments" / "starved.csv", folder / "experiments")
+    (folder / "experiments" / "verdicts.md").write_text("# Claims\n\n## starved\n", encoding="utf-8")
     (folder / "experiments" / "starved.png").write_bytes(b"a picture")
     (folder / "teaching" / "slides").mkdir(parents=True)
     (folder / "teaching" / "slides" / "1.md").write_text(

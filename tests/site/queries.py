@@ -23,91 +23,41 @@ THREADS = (  # the words of the public threads behind the symptoms, as their ask
     ("rollout routing replay moe", "In a mixture of experts", 1),  # Megatron-LM #4256
 )
 OTHERS = (
-    ("loss is 0", "The loss is 0", 1),
     ("clip_ratio", "The ratio is always 1, the clip fraction is 0", 3),
-    ("kl negative", "The KL is negative", 1),
     ("frac_reward_zero_std", "All groups have the same reward", 1),
-    ("num_iterations", "passes over a rollout", 1),
     ("numIterations", "passes over a rollout", 1),
-    ("generation_batch_size", "How many prompts", 1),
-    ("GSPO", "GSPO", 1),
-    ("gspo epsilon", "GSPO's ε is tiny", 3),
-    ("dynamic sampling", "dynamic sampling", 1),
     ("动态采样", "Dynamic sampling", 1),
     ("GRPO训练中Loss和grad_norm一直为0", "The loss is 0", 1),  # ms-swift #4570
-    ("重要性采样是什么", "Importance sampling", 3),
     ("!!!!!", "Loss or gradient is NaN", 1),
-    ("nan", "Loss or gradient is NaN", 1),
-    ("reward_std", "reward_std is 0", 1),
-    ("reward is zero", "The reward stays at 0", 1),
     ("no kl in wandb", "There is no KL in the log", 1),
     ("entropy collapse", "The entropy collapses", 3),
     ("entrpy colapse", "The entropy collapses", 3),
-    ("temprature", "Temperature", 3),
-    ("advnatage", "Advantage", 3),
     ("trajectoryy", "Trajectory", 3),
     ("samqling dynamic", "dynamic sampling", 3),
-    ("reference model", "Reference policy", 3),
-    ("loss_type", "aggregation: loss_type", 1),
-    ("epsilon_high", "clip-higher", 3),
     ("ppo_mini_batch_size", "parts of a rollout", 3),
-    ("kl_loss_coef", "KL in the loss", 3),
-    ("mask_truncated_completions", "overlong filtering", 3),
-    ("importance sampling", "Importance sampling", 3),
-    ("dr grpo", "Dr.GRPO", 1),
     ("2503.14476", "DAPO", 3),
     ("reinforce++", "REINFORCE++", 1),
-    ("gae", "GAE", 3),
     ("lora learning rate", "LoRA learns nothing", 1),
-    ("reward hacking", "Reward hacking", 3),
     ("log derivative trick", "The log-derivative trick", 3),
-    ("why divide by std", "division by the std", 3),
-    ("dead group", "Dead group", 1),
     ("when does clipping stop a token", "When does clipping stop a token", 1),
 )
 RESUMED = "A resumed run begins worse than it ended"
 UNREACHED = "Gradient 0 although the rewards differ"
 BOTH_LANGUAGES = (  # the same questions as English and as Chinese askers type them
-    ("kl explodes", "The KL explodes", 1),
-    ("KL 骤增", "The KL explodes", 1),
-    ("kl divergence suddenly huge", "The KL explodes", 3),
-    ("KL散度突然变大", "The KL explodes", 1),
     ("grpo训练400step整体性能变差，KL骤增", "The KL explodes", 1),  # ms-swift #6550
-    ("resume reward drops", RESUMED, 1),
     ("resume from checkpoint score is lower", RESUMED, 1),
     ("grpo断点续训的critic/mean/score骤降", RESUMED, 1),  # verl #3754
-    ("断点续训", RESUMED, 1),
     ("grad_norm is 0 but reward_std is not", UNREACHED, 1),
-    ("grad norm always zero but rewards are normal", UNREACHED, 2),
     ("GRPO训练中的grad norm一直为0 , 但是reward_std和reward都正常", UNREACHED, 3),  # ms-swift #5890
-    ("梯度为0", UNREACHED, 1),
-    ("staleness async", "Staleness", 1),
-    ("stale rollouts", "Staleness", 3),
     ("异步训练 陈旧", "Staleness", 1),
     ("warmup_ratio", "Warm-up", 2),
-    ("warmup_ratio", "warm-up of the learning rate", 2),
     ("lr_warmup_steps_ratio", "warm-up of the learning rate", 1),
-    ("学习率预热", "Warm-up", 1),
     ("chatgpt", "RLHF", 1),
-    ("how was chatgpt trained", "RLHF", 3),
-    ("人类反馈", "RLHF", 1),
-    ("剪切", "Clip", 1),
     ("裁剪", "Clip", 1),
-    ("group size", "Group, and group size", 1),
-    ("num_generations", "group size G", 1),
-    ("组大小", "Group, and group size", 1),
-    ("熵坍塌", "Entropy collapse", 1),
     ("熵一直下降", "The entropy collapses", 3),
-    ("奖励不上升", "The reward does not rise", 1),
-    ("奖励一直为0", "The reward stays at 0", 1),
     ("loss 为负数正常吗", "The loss is negative", 1),  # ms-swift #3579
-    ("KL 为负", "The KL is negative", 1),
-    ("回答被截断", "All responses are cut off", 1),
-    ("训推不一致", "Mismatch of engines", 2),
     ("chosen_reward和rejected_reward都是负数，而且越来越小", "In DPO the chosen response", 1),  # OpenRLHF #1054
     ("输出全是感叹号", "Loss or gradient is NaN", 1),  # verl #751
-    ("回答越来越长", "Responses grow longer", 1),
-    ("奖励作弊", "Reward hacking", 3),
 )
 HELD_OUT = (  # written before the ranking was tuned, and never tuned on
     ("Strange DPO loss pattern: log probability of both keeps decreasing", "In DPO the chosen response", 3),  # trl #800

@@ -5,32 +5,27 @@ import gzip
 import json
 import re
 import shutil
-from collections import Counter
+from contextlib import suppress
 from html import escape as html_escape, unescape
 from html.parser import HTMLParser
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 import matplotlib.image
 import nbformat
 import pytest
-from typer.testing import CliRunner
 
 from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, formulas, numbers, show
-from rlviz.cli import app, lab
 from rlviz.lessons import check, show_bug
 from rlviz.lessons.predictions import Prediction
-from rlviz.markup import Markup
 from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground, recorded_run
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, cells, html, lessons, pages
+from rlviz.site.cells import lesson_body
+from rlviz.site.lessons import Course
 from rlviz.site.search import entries
-from rlviz.site.verdicts import verdicts_page
-from rlviz.study.claims import NAMES, find_claim
-from rlviz.study.effects import MEASURED
-from rlviz.study.verdicts import read_trials
 from tests.browser.conftest import started
 
 ROOT = Path(__file__).parents[2]
@@ -41,12 +36,15 @@ PHONE = {"width": 390, "height": 844}
 
 
 def test_no_page_is_wider_than_a_phone(chromium, site, real_course):
-    """Every page of the real course, and of a site; that a picture which answers fits, tests/browser says."""
+    """Each kind of page; solutions and appendices are made as lessons are. Pictures that answer: tests/browser."""
     shutil.copy(build.STYLE, real_course)
     wide = {}
     with started(chromium) as browser:
         page = browser.new_page(viewport=PHONE)
-        for file in sorted([*site.rglob("*.html"), *real_course.rglob("*.html")]):
+        pages_of_course = [
+            file for file in real_course.rglob("*.html") if file.parent.name not in ("more", "solutions")
+        ]
+        for file in sorted([*site.rglob("*.html"), *pages_of_course]):
             page.goto(file.as_uri())
             width = page.evaluate("document.scrollingElement.scrollWidth")
             if width > PHONE["width"]:
@@ -142,10 +140,8 @@ def test_a_policy_lets_in_the_scripts_of_its_page_and_no_others():
 def test_what_there_is_to_see(site):
     names = {file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file()}
     assert names == {build.MARK, *json.loads((site / build.MARK).read_text(encoding="utf-8"))}
-    assert {"recordings/ppo.js", "recordings/dpo.js"} <= names
     assert {f"algorithms/{command_name(one)}.html" for one in (*ALGORITHMS, *RELATIVES)} <= names
-    assert {"explorers/clip.html", "explorers/clip.png", "course/01_first.html"} <= names
-    assert "course/solutions/01_first.html" in names
+    assert {"recordings/ppo.js", "explorers/clip.png", "course/solutions/01_first.html"} <= names
     text = unescape(re.sub("<[^>]*>", "", (site / "algorithms" / "grpo.html").read_text(encoding="utf-8")))
     for line in str(show(GRPO)).splitlines():
         assert line in text
@@ -162,15 +158,6 @@ def test_an_algorithm_stands_as_mathematics_beside_grpo(site):
             rows = formulas(algorithm, against=None if algorithm is GRPO else GRPO).lines()
             assert region.count("<math") == sum(len(row.parts(tex=True)) for *_, row in rows)
             assert region.count("mathcolor") == sum("".join(row.parts(tex=True)).count("textcolor") for *_, row in rows)
-            assert region.count("<td>both</td>") == sum(name == "both" for _, name, _ in rows)
-
-
-def test_a_formula_in_a_lesson_s_output_is_mathml():
-    output = nbformat.v4.new_output("display_data", {"text/markdown": formulas(DAPO, against=GRPO)._repr_markdown_()})
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("formulas(…)", outputs=[output])])
-    body, _ = lessons.Exporter(NOTEBOOKS, set()).from_notebook_node(notebook)
-    assert body.count("<math") == sum(len(row.parts(tex=True)) for *_, row in formulas(DAPO, against=GRPO).lines())
-    assert "$" not in body and 'mathcolor="#1A7EBB"' in body and "<table>" in body
 
 
 def test_the_first_picture_needs_few_bytes(site):
@@ -181,7 +168,7 @@ def test_the_first_picture_needs_few_bytes(site):
 
 def test_a_lesson_is_read_with_its_formulas_links_and_pictures(site):
     text = (site / "course" / "01_first.html").read_text(encoding="utf-8")
-    assert [row.split('"')[1] for row in text.split("<math display=")[1:]] == ["inline", "block"]
+    assert re.findall(r'<math [^>]*display="(\w+)"', text) == ["inline", "block"]
     assert "mathjax" not in text.lower() and "require" not in text
     assert 'href="experiments/verdicts.html#starved"' in text and 'href="02_second.html"' in text
     assert "README" not in text and "outside" in text  # what the site does not have is no link
@@ -191,107 +178,99 @@ def test_a_lesson_is_read_with_its_formulas_links_and_pictures(site):
     assert "sha256-" in text  # for the script of the output
 
 
-def from_notebook(*cells):
-    """Return a lesson's cells: the text of one in Markdown, or the source, tags and outputs of one in code."""
-    new = nbformat.v4
-    code = lambda source, tags, outputs: new.new_code_cell(source, metadata={"tags": tags}, outputs=outputs)  # noqa: E731
-    return new.new_notebook(cells=[new.new_markdown_cell(c) if isinstance(c, str) else code(*c) for c in cells])
+def cell(source, *outputs, tag=None):
+    """Return a cell of code."""
+    metadata = {"tags": [tag] if tag else []}
+    return nbformat.v4.new_code_cell(source, metadata=metadata, outputs=list(outputs))
 
 
 def saved(**data):
-    names = {"png": "image/png", "html": "text/html", "plain": "text/plain"}
+    names = {"png": "image/png", "html": "text/html", "plain": "text/plain", "markdown": "text/markdown"}
     return nbformat.v4.new_output("display_data", {names[name]: value for name, value in data.items()})
 
 
-def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until_it_does(tmp_path):
+def render(*cells_of_code, text="# 01 · Made up", course=NOTEBOOKS):
+    """Return a lesson's body as its page shows it, and the files beside it."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text), *cells_of_code])
+    here = PurePosixPath()
+    return lesson_body(notebook, PurePosixPath("01_made_up.ipynb"), lambda text: Course(course).markdown(text, here))
+
+
+def test_a_formula_in_a_lesson_s_output_is_mathml():
+    body, _ = render(cell("formulas(…)", saved(markdown=formulas(DAPO, against=GRPO)._repr_markdown_())))
+    assert body.count("<math") == sum(len(row.parts(tex=True)) for *_, row in formulas(DAPO, against=GRPO).lines())
+    assert "$" not in body and 'mathcolor="#1A7EBB"' in body and "<table>" in body
+
+
+def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until_it_does():
     explorer = pages.explorer_of("clip")
     image = base64.b64encode(explorer.png).decode()
-    html_output = saved(html=explorer.html(), plain="Two graphs: A > 0.")
     twin = saved(png=image, plain="Two graphs: A > 0.")
-    plot = saved(png=image, plain="A plot of 2 < 3.")
-    lesson = from_notebook("# 01 · Made up", ("explore_clip()", [], [html_output, twin, plot]))
-    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
-    files = {file.path: file.content for file in lessons.course_pages(tmp_path)}
-    text = files["course/01_made_up.html"]
+    text, files = render(cell("explore_clip()", saved(html=explorer.html()), twin, saved(png=image, plain="2 < 3.")))
     (place,) = re.findall(r'<div data-picture="clip">(.*?)</div>', text)
-    assert place.startswith(
-        f'<script type="application/json">{pack(explorer.page_payload())}</script><img loading="lazy"'
-    )
+    assert place.startswith(f'<script type="application/json">{pack(explorer.page_payload())}</script><img ')
     width, height = matplotlib.image.imread(BytesIO(explorer.png)).shape[1::-1]
-    for number, alt in ((1, "Two graphs: A &gt; 0."), (2, "A plot of 2 &lt; 3.")):
-        (image,) = re.findall(rf'<img loading="lazy"[^>]*src="01_made_up/{number}\.png"[^>]*>', text)
-        assert f'alt="{alt}"' in image
-        assert f'width="{width}"' in image and f'height="{height}"' in image
-        assert files[f"course/01_made_up/{number}.png"] == explorer.png
-    assert text.count("<script") == 2 and "sha256" not in text  # the site's own script, and data
-    assert len(gzip.compress(text.encode())) < len(explorer.html()) / 2
+    for number, alt in ((1, "Two graphs: A > 0."), (2, "2 < 3.")):
+        (image,) = [Tag(tag) for tag in re.findall(rf'<img [^>]*src="01_made_up/{number}\.png"[^>]*>', text)]
+        assert (image["alt"], image["width"], image["height"]) == (alt, str(width), str(height))
+    assert [(file.path, file.content) for file in files] == [
+        (f"course/01_made_up/{number}.png", explorer.png) for number in (1, 2)
+    ]
+    assert text.count("<script") == 1  # data: the script is the site's own
 
 
-def test_a_recorded_run_of_a_lesson_is_watched_in_its_page(tmp_path):
+def test_a_recorded_run_of_a_lesson_is_watched_in_its_page():
     run = recorded_run("dpo")
     bundle, metadata = run._repr_mimebundle_()
     del bundle["text/html"]  # as a notebook is saved
-    output = nbformat.v4.new_output("display_data", bundle, metadata=metadata)
-    nbformat.write(from_notebook("# 01 · Made up", ("recorded_run()", [], [output])), tmp_path / "01_made_up.ipynb")
-    files = {file.path: file.content for file in lessons.course_pages(tmp_path)}
-    (place,) = re.findall(r'<div data-inspector="dpo">(.*?)</div>', files["course/01_made_up.html"])
+    text, files = render(cell("recorded_run()", nbformat.v4.new_output("display_data", bundle, metadata=metadata)))
+    (place,) = re.findall(r'<div data-inspector="dpo">(.*?)</div>', text)
     assert packed("dpo") in place and 'src="01_made_up/1.png"' in place
-    assert files["course/01_made_up/1.png"] == run.png
+    assert files[0].content == run.png
 
 
-def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_running(tmp_path):
+def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_running():
     result = Prediction("How many?", result=3).beside()
-    lesson = from_notebook(
-        f"# 01 · Made up\n\nWrite it down. {next(iter(cells.WORDS))}Then read on.",
-        ("import torch", ["imports"], []),
-        ("check.it(None)", ["exercise"], [saved(plain="Not yet: a line")]),
-        ("shown", [], [saved(plain=f"How many? {result}.", html="<table>")]),
-        ("told", [], [nbformat.v4.new_output("stream", text=f"How many? {result}.")]),
+    text, _ = render(
+        cell("import torch", tag="imports"),
+        cell("check.it(None)", saved(plain="Not yet: a line"), tag="exercise"),
+        cell("shown", saved(plain=f"How many? {result}.", html="<table>")),
+        cell("told", nbformat.v4.new_output("stream", text=f"How many? {result}.")),
+        text=f"Write it down. {next(iter(cells.WORDS))}Then read on.",
     )
-    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
-    (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
     assert "Write it down. Then read on." in text
     assert "torch" not in text and "Not yet" not in text and "check" in text and "<table>" not in text
     assert re.sub("<[^>]*>", "", text).count("How many? The run says 3.") == 2
+    folded = re.findall(r'<details class="code"><summary>Code, 1 line</summary>(.*?)</details>', text, re.S)
+    assert len(folded) == 2 and not any("check" in code for code in folded)
 
 
-def test_puzzles_are_answered_in_the_page_with_the_verdicts_of_their_checks(tmp_path):
-    lesson = from_notebook(
-        "# 01 · Made up",
-        ('unlabelled("grpo")', [], [saved(plain="Which?\na) 16 groups of 8, 1 update a rollout", html="<ul>")]),
-        ('check.unlabelled("grpo", "")  # a letter', ["exercise"], [saved(plain="Not yet: the answer is …")]),
-        ('show_bug("the_ratio")', [], [saved(plain=str(show_bug("the_ratio")), html="<pre>")]),
-        ('check.bug("the_ratio", line=0, does="")', ["exercise"], []),
-        ("def mine():\n    return None\n\n\ncheck.grader(mine)", ["exercise"], []),
+def test_puzzles_are_answered_in_the_page_with_the_verdicts_of_their_checks():
+    text, _ = render(
+        cell('unlabelled("grpo")', saved(plain="Which?\na) 16 groups of 8, 1 update a rollout", html="<ul>")),
+        cell('check.unlabelled("grpo", "")  # a letter', saved(plain="Not yet: the answer is …"), tag="exercise"),
+        cell('show_bug("the_ratio")', saved(plain=str(show_bug("the_ratio")), html="<pre>")),
+        cell('check.bug("the_ratio", line=0, does="")', tag="exercise"),
     )
-    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
-    (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
-    assert "a)" not in text and "check.unlabelled" not in text and "check.bug" not in text and "grader" in text
+    assert "a)" not in text and "check.unlabelled" not in text and "check.bug" not in text
     run, bug = text.split("data-quiz=")[1:]
     read = lambda part: dict(re.findall(r'<template data-choice="(\w+)">(.*?)</template>', part))  # noqa: E731
     assert read(run) == {letter: check.unlabelled("grpo", letter).markup for letter in "abcde"}
     buttons = [Tag(tag) for tag in re.findall(r"<input[^>]*>", bug)]
     values = [one["value"] for one in buttons if one["name"] == "the_ratio-line"]
-    assert len(values) == 3 and {one["type"] for one in buttons} == {"radio"}
     verdicts = read(bug)
     for line, value in enumerate(values, 1):
         for letter in "abcd":
             assert verdicts[value + letter] == check.bug("the_ratio", line=line, does=letter).markup
+    assert len(values) == 3
     assert [one["value"] for one in buttons if one["name"] == "the_ratio-does"] == list("abcd")
-    assert text.count("<fieldset><legend>") == 3 and text.count('aria-live="polite"') == 2
 
 
-def test_a_prediction_is_made_in_the_page_and_stands_beside_its_result(tmp_path):
+def test_a_prediction_is_made_in_the_page_and_stands_beside_its_result():
     source = 'predict = Predictions("01", share="How many (0 to 1)?", way=("Up & down?", "<up>", "down"), n=f"{x}?")\npredict'
     results = [Prediction(question, result=value).beside() for question, value in (("a", 0.5), ("b", "down"))]
     printed = f"a table\nHow many (0 to 1)? {results[0]}.\nUp & down? {results[1]}.\n"
-    lesson = from_notebook(
-        "# 01 · Made up",
-        (f"%matplotlib inline\n{source}", [], []),
-        ("x", [], [nbformat.v4.new_output("stream", text=printed)]),
-    )
-    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
-    (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
+    text, _ = render(cell(f"%matplotlib inline\n{source}"), cell("x", nbformat.v4.new_output("stream", text=printed)))
     fields = [Tag(tag) for tag in re.findall(r"<(?:input|select)[^>]*>", text)]
     assert [one["name"] for one in fields if "name" in one] == ["share", "way"]
     assert re.findall(r"<option[^>]*>(.*?)</option>", text) == ["choose …", "&lt;up&gt;", "down"]
@@ -304,30 +283,25 @@ def test_a_link_to_the_glossary_says_the_first_sentence_on_its_term(tmp_path):
     meaning = "Prompts that are *never* trained on, $p_1$. They measure. *测量。*"
     glossary = f'### held out\n\n**Held-out "prompts" · 留出提示.** {meaning}\n'
     (tmp_path / "glossary.md").write_text(glossary, encoding="utf-8")
-    text = "[held-out](glossary.md#held-out), [the list](glossary.md), [none](glossary.md#none)"
-    nbformat.write(from_notebook(f"# 01 · Made up\n\n{text}"), tmp_path / "01_made_up.ipynb")
-    (page,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
-    held_out, *others = (Tag(tag) for tag in re.findall(r'<a [^>]*href="glossary\.html[^>]*>', page))
+    links = "[held-out](glossary.md#held-out), [the list](glossary.md), [none](glossary.md#none)"
+    text, _ = render(text=links, course=tmp_path)
+    held_out, *others = (Tag(tag) for tag in re.findall(r'<a [^>]*href="glossary\.html[^>]*>', text))
     assert held_out["title"] == 'Held-out "prompts" · 留出提示. Prompts that are never trained on, p_1.'
     assert len(others) == 2 and not any("title" in one for one in others)
 
 
-@pytest.mark.parametrize("words", ["Press **Shift + Enter**.", "Run the next two cells.", "Change it and rerun."])
-def test_no_page_is_built_that_tells_its_reader_to_run_a_cell(words, tmp_path):
-    nbformat.write(from_notebook(f"# 01 · Made up\n\n{words}"), tmp_path / "01_made_up.ipynb")
-    with pytest.raises(ValueError, match=r"01_made_up\.ipynb: a page runs no cells, and its text says '"):
-        list(lessons.course_pages(tmp_path))
-
-
-def test_what_a_page_says_in_other_words_is_said_in_a_lesson():
+def test_no_page_is_built_that_tells_its_reader_to_run_a_cell():
+    for words in ("Press **Shift + Enter**.", "Run the next two cells.", "Change it and rerun."):
+        with pytest.raises(ValueError, match=r"01_made_up\.ipynb: a page runs no cells, and its text says '"):
+            render(text=words)
     texts = [cell.source for file in NOTEBOOKS.glob("*.ipynb") for cell in nbformat.read(file, 4).cells]
     assert [words for words in cells.WORDS if not any(words in text for text in texts)] == []
 
 
 def test_a_training_panel_is_a_run_in_the_page_that_waits_for_train(tmp_path):
     source = 'training_panel("sort", settings=TrainSettings(updates_per_rollout=4, evaluate_every=10))'
-    lesson = from_notebook("# 01 · Made up", (source, [], [saved(plain="Press Train.")]))
-    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
+    made_up = nbformat.v4.new_notebook(cells=[cell(source, saved(plain="Press Train."))])
+    nbformat.write(made_up, tmp_path / "01_made_up.ipynb")
     (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
     place = re.search(r'<div data-playground="\.\./training/" data-waits="([^"]*)"><script[^>]*>([^<]*)</script>', text)
     payload = json.loads(gzip.decompress(base64.b64decode(place[2])))
@@ -352,15 +326,6 @@ def test_each_lesson_needs_few_bytes_and_no_script_of_its_own(real_course):
         assert "base64," not in page and page.count("<img") == page.count('<img loading="lazy"'), file.stem
 
 
-def test_a_lesson_folds_its_code_and_not_its_exercises(site):
-    lesson, solved = (
-        (site / "course" / name).read_text(encoding="utf-8") for name in ("01_first.html", "solutions/01_first.html")
-    )
-    (folded,) = re.findall(r'<details class="code"><summary>Code, 1 line</summary>(.*?)</details>', lesson, re.S)
-    assert "&lt;b&gt;" in folded and "mine" not in folded and "mine" in lesson
-    assert 'class="code"' not in solved and "mine" in solved and "⟦" not in lesson + solved
-
-
 def test_three_ways_lead_through_lessons_that_there_are(site):
     index = (site / "course" / "index.html").read_text(encoding="utf-8")
     assert all(who in index for who, _, _ in lessons.WAYS)
@@ -380,78 +345,42 @@ def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
     assert 'href="teaching/01_first.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
 
 
-def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
-    text = verdicts_page(NOTEBOOKS, Markup("<p>what they mean</p>")).content
-    cards = {re.search(r'<p id="(\w+)"', card)[1]: card for card in text.split("<details")[2:]}
-    assert list(cards) == list(NAMES)
-    for name, card in cards.items():
-        claim, frame = find_claim(name), read_trials(NOTEBOOKS / "experiments" / f"{name}.csv")
-        effects = claim.effects(frame)
-        measured = [effect for effect in effects if effect.kind == MEASURED]
-        outcomes = Counter(effect.outcome.replace(" at this scale", "").replace(" ", "-") for effect in measured)
-        strip = dict(re.findall(r"<span class=\"([\w-]+)\" style=\"flex-grow:(\d+)\">", card))
-        assert strip == {outcome: str(count) for outcome, count in outcomes.items()}
-        words = unescape(re.sub("<[^>]*>", " ", card))
-        for line in (*(effect.words for effect in effects), *claim.numbers(frame), *claim.notes):
-            assert line in words
-        for left, width in re.findall(r'<rect x="(.+?)" y="1" width="(.+?)"', card):  # of what is too small
-            assert float(left) >= 0 and float(left) + float(width) <= 200
-        assert card.count("<circle") == sum(len(effect.values) for effect in measured)
-    assert "π_θ; sequence" in unescape(cards["routing"]) and "1/|o|" in cards["length_bias"]
-    table = (NOTEBOOKS / "experiments" / "verdicts.md").read_text(encoding="utf-8")
-    seen, reversed_ = re.search(r"In all (\d+) of .* (\d+) reversed;", table).groups()
-    assert f"✓ {seen} seen" in text and f"⇄ {reversed_} reversed" in text
-
-
 def test_a_formula_that_the_converter_does_not_know_is_shown_as_it_is_written():
     assert lessons.formula("a_1", block=False).startswith("<math")
     for tex in (r"\left( a", r"\unheard{a}", r"\begin{aligned} a &= b \end{aligned}"):
         assert lessons.formula(tex, block=True) == f"<code>{html_escape(tex)}</code>"
 
 
-def test_a_folder_of_others_is_left_alone(site, course, tmp_path, monkeypatch):
-    monkeypatch.setattr(lab, "_CHECKOUT", tmp_path)
-    out = tmp_path / "mine"
-    out.mkdir()
-    (out / "thesis.tex").write_text("years", encoding="utf-8")
-    result = CliRunner().invoke(app, ["site", "--out", str(out)])
-    assert result.exit_code == 2 and "holds thesis.tex, which is neither" in " ".join(result.output.split())
-    assert (out / "thesis.tex").read_text(encoding="utf-8") == "years"
-    with pytest.raises(ValueError, match="must be a folder"):
-        build.refuse_foreign(out / "thesis.tex")
-    build.refuse_foreign(tmp_path / "new")
+def test_a_folder_of_others_is_left_alone(site, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(site, copy)
-    build.refuse_foreign(copy)
+    for free in (tmp_path / "new", copy):
+        build.refuse_foreign(free)
     for name in ("notes.txt", "course/notes.txt"):
         (copy / name).write_text("mine", encoding="utf-8")
-        with pytest.raises(ValueError, match=rf"holds {re.escape(name)}"):
-            build.refuse_foreign(copy)
+        with pytest.raises(ValueError, match=rf"holds {re.escape(name)}, which is neither"):
+            build.build(copy, NOTEBOOKS)
+        assert (copy / name).read_text(encoding="utf-8") == "mine"
         (copy / name).unlink()
+    with pytest.raises(ValueError, match="must be a folder"):
+        build.refuse_foreign(copy / "index.html")
 
 
-def test_an_earlier_site_gives_way_only_to_a_whole_one(course, tmp_path, monkeypatch):
+def test_an_earlier_site_gives_way_only_to_a_whole_one_and_nothing_hidden_stays(tmp_path, monkeypatch):
     out = tmp_path / "site"
-    monkeypatch.setattr(build, "SECTIONS", (pages.runs,))
-    monkeypatch.setattr(html, "NAVIGATION", {"Recorded runs": "runs.html", "Lessons": "course/index.html"})
-    build.build(out, course)
-    before = sorted(out.rglob("*"))
-    (out / "runs.html").write_text("the first", encoding="utf-8")
 
-    def broken():
-        yield from pages.runs()
-        raise OSError("disk full")
+    def built(*contents):
+        files = (html.File("index.html", text) if text else 1 / 0 for text in contents)
+        monkeypatch.setattr(build, "files", lambda course: files)
+        with suppress(ZeroDivisionError):
+            build.build(out, NOTEBOOKS)
+        return [path.name for path in tmp_path.iterdir()], (out / "index.html").read_text(encoding="utf-8")
 
-    monkeypatch.setattr(build, "SECTIONS", (broken,))
-    with pytest.raises(OSError, match="disk full"):
-        build.build(out, course)
-    assert (out / "runs.html").read_text(encoding="utf-8") == "the first"
-    assert sorted(out.rglob("*")) == before
-    assert list(tmp_path.iterdir()) == [out]
-    monkeypatch.setattr(build, "SECTIONS", (pages.runs,))
-    build.build(out, course)
-    assert (out / "runs.html").read_text(encoding="utf-8") != "the first"
-    assert list(tmp_path.iterdir()) == [out]
+    assert built("first") == (["site"], "first")
+    assert built("half", None) == (["site"], "first")
+    (tmp_path / ".site.new").mkdir()  # of a build that was killed
+    (tmp_path / ".site.new" / "half.html").touch()
+    assert built("second") == (["site"], "second") and not (out / "half.html").exists()
 
 
 def test_the_real_course_has_no_dead_link(real_course):
