@@ -73,14 +73,19 @@ class Unlabelled(Puzzle):
     draw: Callable[[], Figure]
 
 
+def read_sections(kind: str) -> dict[str, str]:
+    """Return the text of each lesson in `bugs.md` or `runs.md`."""
+    parts = Path(__file__).with_name(f"{kind}.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    return {lesson: text for lesson, _, text in (part.partition(":") for part in parts)}
+
+
 def read_choices(kind: str) -> dict[str, tuple[str, dict[str, str]]]:
     """Return of each lesson in `bugs.md` or `runs.md` the right choice, and of every choice what is answered to it.
 
     A choice is `- words`, the right one `+ words`; what is answered stands on the lines below it.
     """
     choices = {}
-    for section in Path(__file__).with_name(f"{kind}.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-        lesson, _, text = section.partition(":")
+    for lesson, text in read_sections(kind).items():
         rows = re.findall(r"^([-+]) (.+)\n((?:  .+\n)*)", text, re.MULTILINE)
         (right,) = (choice for mark, choice, _ in rows if mark == "+")
         choices[lesson] = right, {choice: " ".join(words.split()) for _, choice, words in rows}
