@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 
 from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, formulas, numbers, show
 from rlviz.cli import app, lab
-from rlviz.lessons import check, show_bug
+from rlviz.lessons import check
 from rlviz.lessons.predictions import Prediction
+from rlviz.lessons.puzzles import find_puzzle
 from rlviz.markup import Markup
 from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground, recorded_run
@@ -256,11 +257,12 @@ def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_run
 
 
 def test_puzzles_are_answered_in_the_page_with_the_verdicts_of_their_checks(tmp_path):
+    choice = find_puzzle("bug", "the_ratio").choices[0]
     lesson = from_notebook(
         "# 01 · Made up",
         ('unlabelled("grpo")', [], [saved(plain="Which?\na) 16 groups of 8, 1 update a rollout", html="<ul>")]),
         ('check.unlabelled("grpo", "")  # a letter', ["exercise"], [saved(plain="Not yet: the answer is …")]),
-        ('show_bug("the_ratio")', [], [saved(plain=str(show_bug("the_ratio")), html="<pre>")]),
+        ('show_bug("the_ratio")', [], [saved(plain=f"a) {choice}", html="<pre>")]),
         ('check.bug("the_ratio", line=0, does="")', ["exercise"], []),
         ("def mine():\n    return None\n\n\ncheck.grader(mine)", ["exercise"], []),
     )
