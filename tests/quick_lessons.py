@@ -17,7 +17,7 @@ def _sample_less() -> None:
     import rlviz
     from rlviz import runs, study, tabular, training
     from rlviz.lessons import loops
-    from rlviz.study import comparison
+    from rlviz.study import comparison, overoptimisation
     from rlviz.training import PairSettings, TrainSettings, default_settings, reward_model
     from rlviz.training.preferences import PreferenceRun
     from rlviz.training.run import RolloutRun
@@ -72,8 +72,8 @@ def _sample_less() -> None:
         return (fewer * 8)[:count]
 
     @wraps(teach)
-    def teach_less(*arguments, steps, **others):
-        return teach(*arguments, steps=-(-steps // 8), **{"batch_size": 8, **others})
+    def teach_less(model, pairs, *, steps, **others):
+        return teach(model, pairs[: max(8, len(pairs) // 8)], steps=-(-steps // 8), **{"batch_size": 8, **others})
 
     @wraps(loop)
     def loop_less(policy, task, loss, steps, seed):
@@ -106,6 +106,7 @@ def _sample_less() -> None:
     pairs.make_pairs = reward_model.make_pairs = make_fewer_pairs
     reward_model.train_reward_model = teach_less
     loops.grpo = loop_less
+    overoptimisation.SETTINGS = less(overoptimisation.SETTINGS)
     Task.train_prompts = property(lambda task: all_prompts.fget(task)[:1024])
     Task.held_out_prompts = property(lambda task: all_held_out.fget(task)[:64])
     evaluate.__kwdefaults__["num_prompts"] = 20
