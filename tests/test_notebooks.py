@@ -12,7 +12,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_client.manager import start_new_kernel
 from PIL import Image
 
 from rlviz.lessons.editions import exercises_of, key_of
@@ -130,21 +129,6 @@ def test_a_lesson_begins_and_ends_with_its_one_idea(path):
     assert len(first.source.splitlines()) <= 8 and first.metadata["jupyter"]["source_hidden"]
     kinds = set().union(*(output.get("data", {}) for output in first.outputs))
     assert "image/png" in kinds and ("text/html" in kinds or "recorded_run" in first.source)
-
-
-def test_kernels_train_on_an_eighth():
-    """`quick_lessons.py` is asked for by a lesson's own imports, in a kernel as the lessons have it."""
-    manager, client = start_new_kernel(kernel_name="python3")
-    try:
-        reply = client.execute_interactive(
-            "from rlviz import GRPO, train\nfrom small_models.policies import load_policy\n"
-            "assert next(train(load_policy('chain'), 'chain', GRPO)).responses_sampled == 4 * 8",
-            timeout=300,
-        )
-        assert reply["content"]["status"] == "ok", reply["content"]["evalue"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def notebook_of(*outputs, **metadata):

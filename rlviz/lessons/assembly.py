@@ -12,7 +12,7 @@ from torch import Tensor
 from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient
 from rlviz.algorithms.family import changes
 from rlviz.algorithms.slots import SLOTS
-from rlviz.lessons import bounds, cases, clipping, credit, estimates, ratios
+from rlviz.lessons import bounds, cases, clipping, credit, estimates
 from rlviz.lessons.judge import Mistake, judge
 from rlviz.lessons.verdict import Verdict
 from rlviz.pieces.aggregation import Constant
@@ -28,13 +28,8 @@ IN_A_LOSS = [slot for slot in SLOTS if slot not in ("shape", "select")]
 SLIPS = (
     ("surrogate", clipping.pessimistic),
     ("surrogate", clipping.clipped_weight),
-    ("ratio", ratios.importance_ratio),
-    ("ratio", ratios.sequence_importance_ratio),
     ("advantage", credit.group_advantage),
     ("advantage", credit.mean_only),
-    ("aggregate", credit.mean_of_responses),
-    ("aggregate", credit.mean_of_tokens),
-    ("aggregate", credit.sum_of_responses),
 )
 
 
@@ -58,16 +53,9 @@ def judge_assembly(student: Loss, algorithm: GroupPolicyGradient) -> Verdict:
         raise ValueError(
             f"algorithm must be one of groups, such as GRPO; got {getattr(algorithm, 'name', algorithm)!r}"
         )
-    right = whole_loss(algorithm)
-    try:
-        right(**cases.WHOLE_BATCHES[0])
-    except ValueError as error:
-        raise ValueError(
-            f"algorithm must need no more than a whole loss is given; {algorithm.name}: {error}"
-        ) from error
     return judge(
         student,
-        right,
+        whole_loss(algorithm),
         cases.WHOLE_BATCHES,
         known=tuple(slips(algorithm)),
         by="logp",
@@ -99,6 +87,10 @@ def slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
         lambda logp, old_logp, ref_logp, rewards, mask: right(logp, ref_logp, ref_logp, rewards, mask),
         "your ratio is to the reference: it is to the policy that sampled, old_logp.",
     )
+    words = "your ratio is upside down: it is new over old, so the difference is logp − old_logp."
+    yield with_piece("ratio", lambda logp, old_logp, mask: algorithm.ratio(old_logp, logp, mask), words)
+    words = "you sum over tokens and divide by nothing: the size of a step then depends on how much was written."
+    yield with_piece("aggregate", lambda mask: mask.double(), words)
     if slots["surrogate"] is clipped_weight:
 
         def log_pi(logp: Tensor, old_logp: Tensor, *others: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from rlviz.lessons.cases import PROBABILITIES
 from rlviz.lessons.exercise import Exercise, Function, exercise
-from rlviz.lessons.judge import Unusable, judge
-from rlviz.lessons.verdict import Verdict
+from rlviz.lessons.judge import Unusable
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds
 
 Pair = tuple[Tensor, Tensor]
@@ -33,22 +32,6 @@ def stacked(limits: Function) -> Function:
     return stack
 
 
-def _which_limit(exercise: Exercise, student: Function, verdict: Verdict) -> Verdict:
-    """Return the verdict, where it only shows a number in words: which limit, and of which probability."""
-    if not verdict.says.startswith("at ["):
-        return verdict
-    for side, name in enumerate(("lower", "upper")):
-
-        def select_limit(limits: Function, side: int = side) -> Function:
-            return lambda *inputs: stacked(limits)(*inputs)[side]
-
-        alone = judge(student, exercise.like, exercise.cases, adapter=select_limit)
-        if not alone.passed:
-            says = alone.says.replace("as from 0 / 0 or ln(−1)", "as the root of a negative number is none")
-            return Verdict(False, f"{name} limit, {says}")
-    return verdict
-
-
 def dynamic_bounds_piece(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> Pair:
     """Return the piece's limits, with its parameters as arguments."""
     return DynamicBounds(float(eps_low), float(eps_high), float(max_ratio))(q.log())
@@ -59,7 +42,6 @@ def dynamic_bounds_piece(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio
     like=dynamic_bounds_piece,
     cases=PROBABILITIES,
     adapter=stacked,
-    then=_which_limit,
     slips="""
 * widths swapped: eps_low / q, 1 + 4 * eps_high → eps_high / q, 1 + 4 * eps_low
   eps_low and eps_high are swapped: eps_low belongs under the root of the lower limit, eps_high under the upper one's.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,8 +14,16 @@ def _double(values: Any) -> Tensor:
     return torch.tensor(values, dtype=torch.double)
 
 
-def _ragged(lengths: Sequence[int], width: int) -> Tensor:
-    return torch.tensor([[[t < length for t in range(width)] for length in lengths]])
+def _mask(lengths: Any, width: int | None = None) -> Tensor:
+    """Return the mask of responses of these lengths, as wide as the longest one unless a width is given."""
+    counts = torch.tensor(lengths)
+    return torch.arange(width or int(counts.max())) < counts.unsqueeze(-1)
+
+
+def _logp(seed: int, mask: Tensor) -> Tensor:
+    """Return log-probabilities of tokens, of .05 to .95, drawn from this seed; on padding, too."""
+    uniform = torch.rand(mask.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    return (0.05 + 0.9 * uniform).log()
 
 
 _RATIOS = _double([0.5, 0.9, 1.1, 1.5, 0.5, 0.9, 1.1, 1.5, 1.5, 5.0])
@@ -45,48 +52,28 @@ SIGN_WEIGHTS = [  # weights above and below 1, either way round
     {**case, "positive": _double(good), "negative": _double(bad)}
     for case, good, bad in zip(SURROGATES, (1.5, 0.25, 3.0, 0.5), (0.5, 2.0, 0.75, 1.25), strict=True)
 ]
-LOGPS = [
-    {
-        "logp": _double([[[0.6, 0.1, 0.3], [0.9, 0.4, 0.7]]]).log(),
-        "old_logp": _double([[[0.5, 0.4, 0.3], [0.3, 0.8, 0.2]]]).log(),
-        "mask": _ragged([3, 1], 3),
-    }
-]
 SAMPLERS = [  # w from .1 to 6; a cap that many tokens pass, one even with its logarithm, and one that few do
     {
         "old_logp": _double([[[0.6, 0.5, 0.3], [0.9, 0.2, 0.4]]]).log(),
         "sampler_logp": _double([[[0.1, 0.4, 0.15], [0.3, 0.25, 0.4]]]).log(),
-        "mask": _ragged([3, 2], 3),
+        "mask": _mask([[3, 2]]),
         "cap": _double(1.5),
     },
     {
         "old_logp": _double([[[0.6, 0.05, 0.5]], [[0.1, 0.9, 0.3]]]).log(),
         "sampler_logp": _double([[[0.1, 0.2, 0.6]], [[0.9, 0.5, 0.7]]]).log(),
-        "mask": torch.cat([_ragged([3], 3), _ragged([3], 3)]),
+        "mask": _mask([[3], [3]]),
         "cap": _double(4.0),
     },
 ]
 RESPONSES = [  # responses of 1 to 4 tokens; what stands on padding must not matter
-    {"logp": new.log(), "old_logp": old.log(), "mask": mask[0], "A": _double(A)}
-    for new, old, mask, A in (
-        (
-            _double([[0.6, 0.1, 0.3, 0.8], [0.9, 0.4, 0.7, 0.2], [0.2, 0.7, 0.1, 0.6]]),
-            _double([[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]),
-            _ragged([4, 1, 2], 4),
-            [1.5, -0.5, -1.0],
-        ),
-        (
-            _double([[0.2, 0.3, 0.9], [0.7, 0.5, 0.4]]),
-            _double([[0.3, 0.2, 0.4], [0.6, 0.6, 0.9]]),
-            _ragged([3, 2], 3),
-            [2.0, 0.5],
-        ),
-    )
+    {"logp": _logp(0, mask), "old_logp": _logp(1, mask), "mask": mask, "A": _double(A)}
+    for mask, A in ((_mask([4, 1, 2]), [1.5, -0.5, -1.0]), (_mask([3, 2]), [2.0, 0.5]))
 ]
 MASKS = [
-    {"mask": _ragged([1, 4, 0, 2], 5)},
-    {"mask": torch.cat([_ragged([2, 0, 0], 3), _ragged([3, 1, 2], 3)])},
-    {"mask": _ragged([3, 3], 3)},
+    {"mask": _mask([[1, 4, 0, 2]], 5)},
+    {"mask": _mask([[2, 0, 0], [3, 1, 2]])},
+    {"mask": _mask([[3, 3]])},
 ]
 TURNS = [  # two calls, one, none; cut off after a call, and within the answer of the tool; a batch without padding
     {"turn": torch.tensor(turns)}
@@ -120,56 +107,27 @@ REWARDED = [  # the likely action pays, a rare one does; none pays more than ano
 ]
 REFERENCES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
 
-_OLD = [[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]
-_NEW = [[0.6, 0.1, 0.5, 0.9], [0.9, 0.6, 0.7, 0.2], [0.2, 0.52, 0.1, 0.33]]
-_REF = [[0.4, 0.3, 0.3, 0.2], [0.5, 0.4, 0.9, 0.7], [0.4, 0.1, 0.3, 0.9]]
-_RARE = [[0.05, 0.001, 0.3, 0.6], [0.3, 0.04, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]  # to _NEW: ratios of 12, 100 and 15
 WHOLE_BATCHES = [  # ratios beyond both limits with A of both signs, padding that holds numbers, a dead group, lengths that differ
     {
-        "logp": _double(new).log(),
-        "old_logp": _double(old).log(),
-        "ref_logp": _double(ref).log(),
+        "logp": _logp(0, mask) + 0.4 * shift,
+        "old_logp": _logp(1, mask) + shift,
+        "ref_logp": _logp(2, mask),
         "rewards": _double(rewards),
         "mask": mask,
     }
-    for new, old, ref, rewards, mask in (
-        (
-            [_NEW, [row[::-1] for row in _NEW]],
-            [_OLD, _REF],
-            [_REF, _OLD],
-            [[1, 0, 0.2], [0, 3, 1]],
-            torch.cat([_ragged([4, 1, 2], 4), _ragged([2, 3, 4], 4)]),
-        ),
-        (
-            [_NEW, _OLD],
-            [_OLD, _NEW],
-            [_REF, _REF],
-            [[1, 1, 1], [0, 1, 0]],
-            torch.cat([_ragged([1, 2, 3], 4), _ragged([4, 4, 1], 4)]),
-        ),
-        ([_REF], [_OLD], [_NEW], [[0.5, -1, 2]], _ragged([3, 4, 2], 4)),
-        ([_NEW], [_RARE], [_REF], [[1, 0, 0]], _ragged([2, 3, 1], 4)),
-        # the first update: every ratio is 1, inside all limits
-        ([_NEW], [_NEW], [_REF], [[1, 0, 0.5]], _ragged([2, 4, 3], 4)),
+    for mask, rewards, shift in (
+        (_mask([[4, 1, 2], [2, 3, 4]]), [[1, 0, 0.2], [0, 3, 1]], 0),
+        (_mask([[1, 2, 3], [4, 4, 1]], 4), [[1, 1, 1], [0, 1, 0]], 0),
+        (_mask([[3, 4, 2]]), [[0.5, -1, 2]], 0),
+        (_mask([[2, 3, 1]], 4), [[1, 0, 0]], -4),  # rare tokens, whose ratios reach 97
     )
 ]
+# the first update: every ratio is 1, inside all limits
+WHOLE_BATCHES.append({**WHOLE_BATCHES[2], "old_logp": WHOLE_BATCHES[2]["logp"]})
 
 PAIRS = [  # responses of 1 to 4 tokens; what stands on padding must not matter
-    {"logp": new.log(), "ref_logp": ref.log(), "mask": mask, "beta": _double(beta)}
-    for new, ref, mask, beta in (
-        (
-            _double([[[0.5, 0.9, 0.2, 0.7], [0.3, 0.1, 0.6, 0.4]], [[0.2, 0.8, 0.5, 0.1], [0.7, 0.9, 0.3, 0.2]]]),
-            _double([[[0.4, 0.6, 0.5, 0.1], [0.6, 0.5, 0.2, 0.9]], [[0.6, 0.7, 0.9, 0.8], [0.3, 0.2, 0.6, 0.5]]]),
-            torch.cat([_ragged([3, 2], 4), _ragged([1, 4], 4)]),
-            0.1,
-        ),
-        (
-            _double([[[0.9, 0.8], [0.05, 0.3]], [[0.1, 0.6], [0.9, 0.2]], [[0.5, 0.5], [0.4, 0.9]]]),
-            _double([[[0.2, 0.3], [0.7, 0.6]], [[0.7, 0.9], [0.1, 0.4]], [[0.6, 0.2], [0.8, 0.3]]]),
-            torch.cat([_ragged([2, 1], 2), _ragged([2, 2], 2), _ragged([1, 2], 2)]),
-            2.0,
-        ),
-    )
+    {"logp": _logp(0, mask), "ref_logp": _logp(1, mask), "mask": mask, "beta": _double(beta)}
+    for mask, beta in ((_mask([[3, 2], [1, 4]]), 0.1), (_mask([[2, 1], [2, 2], [1, 2]]), 2.0))
 ]
 
 SCORES = [
@@ -184,25 +142,22 @@ CREDITS = [  # answers of 1 to 4 tokens; rewards are 0 on padding, what values h
         (
             [[[-0.1, 0.0, 0.05, 1.0], [0.02, -0.3, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]],
             [[[0.5, 0.6, 0.3, 0.8], [0.4, 0.1, -0.7, 0.9], [1.5, 0.2, 0.6, -0.4]]],
-            _ragged([4, 2, 1], 4),
+            _mask([[4, 2, 1]]),
             0.9,
             0.5,
         ),
         (
             [[[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], [[0.1, 0.7, 0.0], [-0.2, -1.0, 0.0]]],
             [[[0.2, 0.7, 0.9], [0.2, 0.1, 0.3]], [[-0.5, 0.4, 3.0], [0.6, -0.8, 2.0]]],
-            torch.cat([_ragged([3, 3], 3), _ragged([2, 2], 3)]),
+            _mask([[3, 3], [2, 2]]),
             1.0,
             0.95,
         ),
     )
 ]
 EPISODES = [  # whole responses and one baseline for all of them; what stands on padding must not matter
-    {"logp": _double(probs).log(), "mask": mask[0], "R": _double(R), "b": _double(b)}
-    for probs, mask, R, b in (
-        ([[0.6, 0.1, 0.3], [0.9, 0.4, 0.7], [0.2, 0.5, 0.8]], _ragged([3, 1, 2], 3), [1.0, 0.0, 0.5], 0.4),
-        ([[0.5, 0.3], [0.7, 0.2]], _ragged([2, 1], 2), [-1.0, 2.0], 1.5),
-    )
+    {"logp": _logp(0, mask), "mask": mask, "R": _double(R), "b": _double(b)}
+    for mask, R, b in ((_mask([3, 1, 2]), [1.0, 0.0, 0.5], 0.4), (_mask([2, 1]), [-1.0, 2.0], 1.5))
 ]
 TABLE_STEPS = [  # an action that is played twice, and one that is never played; rewards of both signs, also on average
     {"logits": _double(logits), "actions": torch.tensor(actions), "R": _double(R), "lr": _double(lr)}
@@ -214,22 +169,17 @@ TABLE_STEPS = [  # an action that is played twice, and one that is never played;
 ]
 ACTORS_AND_CRITICS = [  # ratios and values within their limits and beyond, on either side of the target; answers of 1 to 3 tokens
     {
-        "logp": _double([[[0.9, 0.2, 0.5], [0.3, 0.1, 0.8]], [[0.6, 0.7, 0.4], [0.2, 0.9, 0.3]]]).log(),
-        "old_logp": _double([[[0.5, 0.5, 0.5], [0.2, 0.4, 0.3]], [[0.3, 0.6, 0.8], [0.5, 0.2, 0.6]]]).log(),
-        "A": _double([[[1.0, 1.5, -0.5], [-1.0, 0.7, 0.9]], [[-0.8, 0.6, -1.2], [-0.4, 1.1, 0.3]]]),
-        "values": _double([[[0.6, -0.2, 0.3], [1.4, 0.9, 0.1]], [[0.5, 0.05, 0.9], [-0.6, 0.3, 0.8]]]),
-        "old_values": _double([[[0.2, 0.2, 0.25], [0.9, 0.1, 0.7]], [[0.1, 0.1, 0.4], [0.0, 0.9, 0.2]]]),
-        "returns": _double([[[1.0, 1.0, 0.0], [0.0, 0.3, 0.2]], [[0.0, 1.0, 1.0], [-1.0, 0.4, 0.6]]]),
-        "entropy": _double([[[0.3, 1.2, 0.7], [1.6, 0.2, 0.4]], [[0.9, 0.5, 0.1], [0.8, 1.1, 0.6]]]),
-        "mask": torch.cat([_ragged([3, 1], 3), _ragged([2, 3], 3)]),
+        "logp": _logp(seed, mask),
+        "old_logp": _logp(seed + 1, mask),
+        "A": 2 + _logp(seed + 2, mask) * 2,
+        "values": 1 + _logp(seed + 3, mask),
+        "old_values": 1 + _logp(seed + 4, mask),
+        "returns": 1 + _logp(seed + 5, mask),
+        "entropy": -_logp(seed + 6, mask),
+        "mask": mask,
     }
+    for mask, seed in ((_mask([[3, 1], [2, 3]]), 0), (_mask([[2, 3], [3, 1]]), 10))
 ]
-ACTORS_AND_CRITICS.append(  # beside other neighbours, and round no more: that two errors are of one size is no accident then
-    {
-        name: x if name == "mask" else 0.83 * x.roll(1, -1) + 0.0137 * place
-        for place, (name, x) in enumerate(ACTORS_AND_CRITICS[0].items())
-    }
-)
 PROBABILITIES = [  # q below, at and above 4 · eps_low; a cap that is reached, by any width, and one that is not
     {"q": _double(probs), "eps_low": _double(low), "eps_high": _double(high), "max_ratio": _double(cap)}
     for probs, low, high, cap in (
@@ -238,28 +188,13 @@ PROBABILITIES = [  # q below, at and above 4 · eps_low; a cap that is reached, 
         ([0.004, 0.6], 0.12, 0.23, 1.5),
     )
 ]
-
-
-def lengths_around(max_length: int, cache: int) -> list[Case]:
-    """Return rewards and lengths below a ramp of `cache` tokens up to max_length, on it, at both its ends and far beyond."""
-    start = max_length - cache
-    first, middle, last = (start + -(-cache * quarters // 4) for quarters in (1, 2, 3))
-    shortest = min(start // 4, start - cache - 1)  # where the straight line of the ramp would have passed 1, if it can
-    return [
-        {"rewards": _double(rewards), "lengths": torch.tensor(tokens).clamp(min=0)}
-        for rewards, tokens in (
-            (
-                [[1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1]],
-                [
-                    [shortest, 2 * start // 3, start, first, middle, last],
-                    [start - 1, start + 1, max_length, max_length, max_length + 1, 5 * max_length // 2],
-                ],
-            ),
-            ([[0.5, 2.0, -1.0]], [[last, max_length + 2, 5 * start // 12]]),
-        )
-    ]
-
-
+LENGTHS = [  # below a ramp from 12 to 16 tokens, on it, at both its ends and far beyond
+    {"rewards": _double(rewards), "lengths": torch.tensor(tokens)}
+    for rewards, tokens in (
+        ([[1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1]], [[3, 8, 12, 13, 14, 15], [11, 13, 16, 16, 17, 40]]),
+        ([[0.5, 2.0, -1.0]], [[15, 18, 5]]),
+    )
+]
 COUNTS = [  # none right, some, all; k of 1, in between, and all samples
     {"right": torch.tensor([0, 1, 3, 6, 8]), "samples": torch.tensor(8), "k": torch.tensor(3)},
     {"right": torch.tensor([0, 2, 4, 5]), "samples": torch.tensor(5), "k": torch.tensor(1)},

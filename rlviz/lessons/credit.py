@@ -1,4 +1,4 @@
-"""Credit and weight: a group's and a critic's advantages, and what each token counts in the batch's mean."""
+"""Credit and weight: a group's and a critic's advantages, and what a token counts in the batch's mean."""
 
 from __future__ import annotations
 
@@ -113,79 +113,6 @@ def gae_advantages(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor,
         A[..., t] = delta + gamma * lam * A_next
         V_next, A_next = V[..., t], A[..., t]
     return A
-
-
-# what each of three weights may be taken for
-SUMS = """
-* every width the same: → return mask / mask.numel()
-  padding leaks into the mean: you divide by the number of places, not by the number of tokens.
-* sequence weight on every token: → return mask / mask.any(-1).sum()
-  each token gets the weight of a whole response, so long responses count more: a (B, 1) loss times a (B, T) mask, summed.
-  Seen in TRL, issue 3823, describes it: github.com/huggingface/trl/issues/3823
-* plain token sum: → return mask.double()
-  you sum over tokens and divide by nothing: the size of a step then depends on how much was written.
-  Seen in the DCPO authors' code, where the paper has Eq. 8
-"""
-
-
-@exercise(
-    like=aggregation.sequence_mean,
-    cases=MASKS,
-    slips=f"""{SUMS}
-* tokens and sequences swapped: → return mask / mask.sum()
-  you average over all tokens at once: here every *response* is averaged first, then the responses.
-* responses added up: → return mask / mask.sum(-1, keepdim=True).clamp(min=1)
-  you add up the responses' means, as DCPO does: the number of responses does not divide.
-* length mean of all responses: → return mask / (lengths * mask[..., 0].numel())
-  you count responses that have no token at all: leave them out of B.
-* lengths of the mean not clamped: .clamp(min=1) →
-  in a response without a token 0 is divided by 0: clamp its length to at least 1, with .clamp(min=1).
-""",
-)
-def mean_of_responses(mask: Tensor) -> Tensor:
-    """mask [P, G, T] → GRPO's weight of each token."""
-    lengths = mask.sum(-1, keepdim=True).clamp(min=1)
-    return mask / (lengths * mask.any(-1).sum())
-
-
-@exercise(
-    like=aggregation.token_mean,
-    cases=MASKS,
-    slips=f"""{SUMS}
-* length mean kept: → return mask / (mask.sum(-1, keepdim=True).clamp(min=1) * mask.any(-1).sum())
-  you divide by each response's own length: that is GRPO's mean of means, in which long responses are diluted.
-  Seen in TRL, whose pull request 3138 asks for the missing half of Dr.GRPO: github.com/huggingface/trl/pull/3138
-* responses added up: → return mask / mask.sum(-1, keepdim=True).clamp(min=1)
-  you add up the responses' means, as DCPO does: the number of responses does not divide.
-* tokens of each prompt: → return mask / mask.sum((1, 2), keepdim=True).clamp(min=1)
-  you divide by the tokens of each prompt's group, and add the groups up: the sums are over the whole batch.
-* padding weighs as a token: mask / → torch.ones_like(mask, dtype=torch.double) /
-  you divide by the number of tokens, but padding gets a weight too: multiply by the mask.
-""",
-)
-def mean_of_tokens(mask: Tensor) -> Tensor:
-    """mask [P, G, T] → DAPO's weight of each token."""
-    return mask / mask.sum()
-
-
-@exercise(
-    like=aggregation.sequence_sum,
-    cases=MASKS,
-    slips=f"""{SUMS}
-* tokens and sequences swapped: → return mask / mask.sum()
-  you average over all tokens at once: here every response is averaged, and those are added up.
-* length mean kept: → return mask / (mask.sum(-1, keepdim=True).clamp(min=1) * mask.any(-1).sum())
-  you average the responses' means, as GRPO does: here they are added up, and their number does not divide.
-  Seen in TRL, whose pull request 3138 asks for the missing half of Dr.GRPO: github.com/huggingface/trl/pull/3138
-* lengths not clamped: .clamp(min=1) →
-  a response without a token gives 0 / 0: clamp its length to at least 1, with .clamp(min=1).
-* width for the length: → return mask / mask.shape[-1]
-  you divide by the width of the tensor, padding included.
-""",
-)
-def sum_of_responses(mask: Tensor) -> Tensor:
-    """mask [P, G, T] → DCPO's weight of each token."""
-    return mask / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def constant_weight(max_length: int) -> Exercise:

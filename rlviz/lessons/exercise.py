@@ -121,7 +121,7 @@ class Exercise:
     """Called with a student's function, it says what is wrong with it. Raises nothing.
 
     answer: what a student should write; like: the piece that it agrees with, or the answer itself where there is none. cases, by,
-    per, adapter, praise: as in `judge`. then: what a verdict becomes at last, of the exercise, the function and the verdict.
+    per, adapter, praise: as in `judge`.
     """
 
     answer: Function
@@ -132,14 +132,13 @@ class Exercise:
     by: str | tuple[str, ...] = ()
     per: str = "token"
     adapter: Callable[[Function], Function] = lambda function: function
-    then: Callable[[Exercise, Function, Verdict], Verdict] = lambda exercise, student, verdict: verdict
 
     def __post_init__(self) -> None:
         for name in ("__name__", "__doc__"):  # what `help` and a notebook's ? show
             object.__setattr__(self, name, getattr(self.answer, name))
 
     def __call__(self, student: Function) -> Verdict:
-        verdict = judge(
+        return judge(
             student,
             self.like,
             self.cases,
@@ -150,7 +149,6 @@ class Exercise:
             adapter=self.adapter,
             praise=self.praise,
         )
-        return self.then(self, student, verdict)
 
     @cached_property
     def source(self) -> str:

@@ -37,7 +37,6 @@ class Grade:
     exercises: int = 0
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     predictions: list[str] = field(default_factory=list)
-    solutions: list[str] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
     stage: Literal["waiting", "begun", "ended"] = "waiting"
@@ -87,7 +86,6 @@ def table(grades: list[Grade]) -> str:
             "right": "; ".join(grade.passed),
             "mistakes": "; ".join(grade.mistakes),
             "predictions": "; ".join(grade.predictions),
-            "solutions used": "; ".join(grade.solutions),
             "error": grade.error,
             "seconds": f"{grade.seconds:.1f}",
         }
@@ -110,7 +108,7 @@ def page(grades: list[Grade]) -> str:
             element("li", f"{name} – {'right' if one.passed else one.mistake or 'not yet'}: {one.says}")
             for name, one in grade.verdicts.items()
         ]
-        notes = [element("p", text) for text in (grade.error, *(f"opened {name}" for name in grade.solutions)) if text]
+        notes = [element("p", grade.error)] if grade.error else []
         predictions = [element("li", text) for text in grade.predictions]
         cells = (
             grade.student,

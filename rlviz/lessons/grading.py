@@ -24,7 +24,6 @@ from small_models.checks import cut
 from small_models.files import check_regular, convert, display_path, parse
 
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
-LARGEST_PREDICTIONS = 1_000_000  # bytes of what a run leaves; an honest one writes some thousands
 
 
 @dataclass(frozen=True)
@@ -140,15 +139,15 @@ def _submissions(folder: Path, lessons: set[str]) -> Iterator[Submission]:
             yield Submission(student, file.stem, lesson, read)
 
 
-def _read_bytes(file: Path, below: Path, largest: int = LARGEST_HANDED_IN) -> bytes:
+def _read_bytes(file: Path, below: Path) -> bytes:
     """Return the bytes of a file that lies below a folder. Raises ValueError for a link, which could lead to a neighbour's."""
     if any(one.is_symlink() for one in (file, *file.parents) if one != below and one.is_relative_to(below)):
         raise ValueError(f"{file.name} is a link, or lies behind one")
     check_regular(file)
     with open(file, "rb") as opened:
-        content = opened.read(largest + 1)
-    if len(content) > largest:
-        raise ValueError(f"{file.name} is larger than {largest // 1_000_000} MB")
+        content = opened.read(LARGEST_HANDED_IN + 1)
+    if len(content) > LARGEST_HANDED_IN:
+        raise ValueError(f"{file.name} is larger than {LARGEST_HANDED_IN // 1_000_000} MB")
     return content
 
 
@@ -190,7 +189,7 @@ def _predictions(work: Path, submission: Submission) -> list[str]:
     try:
         ours, theirs = (
             convert(parse(content, name), LessonPredictions, name).predictions
-            for content in (_read_bytes(work / name, work, LARGEST_PREDICTIONS), submission.files[name])
+            for content in (_read_bytes(work / name, work), submission.files[name])
         )
     except (ValueError, OSError):
         return ["its predictions cannot be read"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dis
 import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -150,19 +148,10 @@ def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
     return f"{at}: expected {right}, got {wrong}{no_number}."
 
 
-def is_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
-    """Return True for a function of ours, a partial one of it, or one that does nothing but call the right one by its name."""
+def is_library(student: Callable[..., Any]) -> bool:
+    """Return True for a function of ours, or a partial one of it."""
     student = student.func if isinstance(student, partial) else student
-    if str(getattr(student, "__module__", "")).startswith("rlviz."):
-        return True
-    if not isinstance(student, FunctionType):
-        return False
-    name = getattr(right, "__name__", type(right).__name__)
-    loaded = [one.argval for one in dis.get_instructions(student) if one.opname == "LOAD_GLOBAL"]
-    used = [student.__globals__.get(one) for one in loaded]
-    ours = any(isinstance(one, ModuleType) and one.__name__.startswith("rlviz") for one in used)
-    is_right = any(one is not None and one in (right, type(right)) for one in used)
-    return is_right or (ours and name in student.__code__.co_names)
+    return str(getattr(student, "__module__", "")).startswith("rlviz.")
 
 
 def judge(
@@ -205,7 +194,7 @@ def judge(
             advice = advice if due else " One number for the whole batch: take the mean."
             return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
     if all(matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
-        if is_library(student, right):
+        if is_library(student):
             name = getattr(right, "__name__", type(right).__name__)
             return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
         praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."

@@ -63,11 +63,6 @@ def grpo(policy: Policy, task: Task, loss: Loss, steps: int, seed: int) -> None:
         optimizer.step()
 
 
-def first_wrong(*seen: tuple[bool, str]) -> Verdict | None:
-    """Return the verdict of the first of these (whether it is so, what to say) that is so."""
-    return next((Verdict(False, words) for is_so, words in seen if is_so), None)
-
-
 def table_loop(student: Callable[..., Any]) -> Verdict:
     """Check (success [K], steps, seed) → the accuracies of a training by REINFORCE on a table, as `reinforce` returns them."""
     success = torch.tensor(SUCCESS)
@@ -75,37 +70,37 @@ def table_loop(student: Callable[..., Any]) -> Verdict:
         *curves, again = (_read_curve(student(success.clone(), TABLE_STEPS, seed)) for seed in (*range(SEEDS), 0))
     except Exception as error:
         return refuse_function(error)
+    start, end = success.mean().item(), torch.stack(curves)[:, -1].mean().item()
+    if wrong := _wrong_curves(torch.stack(curves), again, start, end):
+        return Verdict(False, wrong)
+    return Verdict(
+        True, f"accuracy {start:.2f} before, {end:.2f} after {TABLE_STEPS} steps: the mean of {SEEDS} seeds."
+    )
+
+
+def _wrong_curves(curves: Tensor, again: Tensor, start: float, end: float) -> str:
+    """Return a sentence on what went wrong in curves that begin at `start` and end at `end` on average, "" where nothing did."""
     # A curve that depends on the clock comes first: all other findings may change with the next call.
-    start, stacked = success.mean().item(), torch.stack(curves)
-    end = stacked[:, -1].mean().item()
-    least = 0.9 * sum(reinforce(success, TABLE_STEPS, seed)[-1].item() for seed in range(SEEDS)) / SEEDS
-    return first_wrong(
-        (
-            not torch.equal(curves[0], again),
-            "seed 0 gave two curves: draw actions and rewards from the generator of the seed.",
-        ),
-        (
-            torch.allclose(stacked * 8, (stacked * 8).round(), atol=1e-6),
-            "your numbers are eighths, so they are mean rewards of 8 samples: record the accuracy, Σ π(a) · success(a).",
-        ),
-        (
-            abs(stacked[0, 0].item() - start) > 1e-4,
-            f"the first number is {stacked[0, 0]:.2f}: with logits of 0 it is {start:.2f}. Record the accuracy before the step.",
-        ),
-        (
-            bool((stacked == stacked[:, :1]).all()),
-            "nothing moves: the next step begins from the logits that your step returned.",
-        ),
-        (torch.equal(curves[0], curves[1]), "seeds 0 and 1 give the same curve: give the seed to the generator."),
-        (
-            end < start,
-            f"the accuracy falls from {start:.2f} to {end:.2f}: is a right action rewarded with 1, a wrong one with 0?",
-        ),
-        (
-            end < least,
-            f"it learns too little: {end:.2f} after {TABLE_STEPS} steps. Each step has 8 samples and the learning rate 1.",
-        ),
-    ) or Verdict(True, f"accuracy {start:.2f} before, {end:.2f} after {TABLE_STEPS} steps: the mean of {SEEDS} seeds.")
+    if not torch.equal(curves[0], again):
+        return "seed 0 gave two curves: draw actions and rewards from the generator of the seed."
+    if torch.allclose(curves * 8, (curves * 8).round(), atol=1e-6):
+        return (
+            "your numbers are eighths, so they are mean rewards of 8 samples: record the accuracy, Σ π(a) · success(a)."
+        )
+    if abs(curves[0, 0].item() - start) > 1e-4:
+        return f"the first number is {curves[0, 0]:.2f}: with logits of 0 it is {start:.2f}. Record the accuracy before the step."
+    if bool((curves == curves[:, :1]).all()):
+        return "nothing moves: the next step begins from the logits that your step returned."
+    if torch.equal(curves[0], curves[1]):
+        return "seeds 0 and 1 give the same curve: give the seed to the generator."
+    if end < start:
+        return (
+            f"the accuracy falls from {start:.2f} to {end:.2f}: is a right action rewarded with 1, a wrong one with 0?"
+        )
+    expected = [reinforce(torch.tensor(SUCCESS), TABLE_STEPS, seed)[-1].item() for seed in range(SEEDS)]
+    if end < 0.9 * sum(expected) / SEEDS:
+        return f"it learns too little: {end:.2f} after {TABLE_STEPS} steps. Each step has 8 samples and the learning rate 1."
+    return ""
 
 
 def _read_curve(got: Any) -> Tensor:
@@ -175,8 +170,7 @@ class _WatchedLoss:
             self.end_step()
         graded = self.task.graded[-PROMPTS * GROUP :]  # what a loop measures on the way comes before
         self.prompts.append(frozenset(prompt for prompt, _ in graded))
-        wrong = _wrong_tensors(logp, old_logp, rewards, mask) or _wrong_rewards(graded, rewards)
-        if wrong:
+        if wrong := _wrong_tensors(logp, old_logp, rewards, mask) or _wrong_rewards(graded, rewards):
             raise Unusable(wrong)
         value = self.loss(logp, old_logp, ref_logp, rewards, mask)
         value.register_hook(self._backward)
@@ -185,12 +179,30 @@ class _WatchedLoss:
     def _backward(self, _: Tensor) -> None:
         self.backwards += 1
 
+    def wrong_steps(self) -> str:
+        """Return a sentence on the first thing that a whole loop did wrong, "" where nothing did."""
+        if len(self.prompts) != STEPS:
+            return f"of {STEPS} steps your loop calls the loss {len(self.prompts)} times: once a step."
+        if not self.backwards:
+            return "no gradient is computed: call .backward() on what the loss returns."
+        if self.added_up:
+            return "the gradients of several steps add up: call optimizer.zero_grad() before each backward()."
+        if not any(self.moved):
+            return (
+                "the weights never move: call optimizer.step() after backward(), and zero_grad() not between the two."
+            )
+        if not all(self.moved):
+            return "the weights do not move in every step: backward() and optimizer.step() belong into the loop."
+        if len(set(self.prompts)) == 1:
+            return (
+                f"every step trains on the same {PROMPTS} prompts: draw them within the loop, rng.sample(task.train_prompts, "
+                f"{PROMPTS}), from a generator that is made before it."
+            )
+        return ""
+
 
 def _wrong_tensors(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:
     """Return a sentence on the first tensor that a loss should not have got, "" where all are right."""
-    for name, value in (("logp", logp), ("old_logp", old_logp), ("rewards", rewards), ("mask", mask)):
-        if not isinstance(value, Tensor):
-            return f"{name} must be a tensor; your loop gives {type(value).__name__} to the loss."
     if list(rewards.shape) != [PROMPTS, GROUP]:
         return f"rewards must be [{PROMPTS}, {GROUP}], prompts and responses; yours are {list(rewards.shape)}."
     if logp.shape != mask.shape or logp.shape != old_logp.shape or list(logp.shape[:2]) != [PROMPTS, GROUP]:
@@ -220,13 +232,10 @@ def _wrong_rewards(graded: list[tuple[str, Grade]], rewards: Tensor) -> str:
         )
     if not {prompt for prompt, _ in graded}.isdisjoint(TASK.held_out_prompts):
         return "your loop trains on held-out prompts, which are there to measure with: draw from task.train_prompts."
-    right, well_formed = (sum(getattr(grade, name) for _, grade in graded) for name in ("correct", "format"))
-    total = int(rewards.sum())
-    if total == right:
-        return ""
-    if total == well_formed:
-        return "your rewards are the grades' .format, which wrong responses can have, too: take .correct."
-    return f"{right} of the {PROMPTS * GROUP} responses are right, but {total} have the reward 1: take the grades' .correct."
+    right, total = sum(bool(grade.correct) for _, grade in graded), int(rewards.sum())
+    if total != right:
+        return f"{right} of the {PROMPTS * GROUP} responses are right, but {total} have the reward 1: take the grades' .correct."
+    return ""
 
 
 def grpo_loop(student: Callable[..., Any]) -> Verdict:
@@ -242,41 +251,16 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
             False, "your loop never calls the loss: loss(logp, old_logp, None, rewards, mask).", is_attempt=False
         )
     watched.end_step()
-    # From the first thing that a loop does to the last: what is wrong early explains what is wrong later.
-    wrong = first_wrong(
-        (
-            len(watched.prompts) != STEPS,
-            f"of {STEPS} steps your loop calls the loss {len(watched.prompts)} times: once a step.",
-        ),
-        (not watched.backwards, "no gradient is computed: call .backward() on what the loss returns."),
-        (watched.added_up, "the gradients of several steps add up: call optimizer.zero_grad() before each backward()."),
-        (
-            not any(watched.moved),
-            "the weights never move: call optimizer.step() after backward(), and zero_grad() not between the two.",
-        ),
-        (
-            not all(watched.moved),
-            "the weights do not move in every step: backward() and optimizer.step() belong into the loop.",
-        ),
-        (
-            len(set(watched.prompts)) == 1,
-            f"every step trains on the same {PROMPTS} prompts: draw them within the loop, rng.sample(task.train_prompts, "
-            f"{PROMPTS}), from a generator that is made before it.",
-        ),
-        (is_library(student, grpo), "it is the library's loop that trains here: write the steps yourself."),
-    )
-    if wrong:
-        return wrong
+    if wrong := watched.wrong_steps():
+        return Verdict(False, wrong)
+    if is_library(student):
+        return Verdict(False, "it is the library's loop that trains here: write the steps yourself.")
     # Only a loop without a visible fault is measured, which takes longest.
     start, end = (evaluate(one, TASK).accuracy or 0.0 for one in (load_policy("chain"), policy))
-    return first_wrong(
-        (
-            end < start - 0.03,
-            f"accuracy falls from {start:.2f} to {end:.2f}: the loss is minimised, as it is.",
-        ),
-        (
-            end < start + 0.05,
-            f"accuracy goes from {start:.2f} to {end:.2f} in {STEPS} steps, which is too little: do the rewards stand where "
-            "the responses do, and is the learning rate 3e-4?",
-        ),
-    ) or Verdict(True, f"held-out accuracy {start:.2f} before, {end:.2f} after {STEPS} steps of your loop.")
+    if end < start + 0.05:
+        return Verdict(
+            False,
+            f"accuracy goes from {start:.2f} to {end:.2f} in {STEPS} steps, which is too little: is the loss minimised, as it "
+            "is, do the rewards stand where the responses do, and is the learning rate 3e-4?",
+        )
+    return Verdict(True, f"held-out accuracy {start:.2f} before, {end:.2f} after {STEPS} steps of your loop.")

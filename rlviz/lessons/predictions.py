@@ -6,8 +6,8 @@ import math
 import os
 import re
 import sys
-import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,7 +35,6 @@ class Prediction:
     question: str
     guess: float | str | None = None
     result: float | str | None = None
-    at: str = ""  # when the guess was made
 
     def beside(self) -> str:
         """Return guess and result in a sentence."""
@@ -56,74 +55,71 @@ class Predictions:
 
     A question is a text, where a number is asked for (of per cent if it says "per cent": 75 % is 75 there, else .75), or a tuple
     (text, choice, choice, …). A text that says "(0 to 1)" takes numbers from 0 to 1 alone. As the last line of a cell it shows a
-    field for each question. Raises ValueError for a name of a lesson that is no file name, and for questions that are neither.
+    field for each question. Raises ValueError for a name of a lesson that is no file name, and for a file that is damaged.
     """
 
     def __init__(self, lesson: str, /, **questions: str | tuple[str, ...]) -> None:
         _check_name(lesson)
-        self._questions: dict[str, tuple[str, ...]] = {}
-        for name, texts in questions.items():
-            parts = (texts,) if isinstance(texts, str) else texts
-            if not isinstance(parts, tuple) or not all(isinstance(part, str) for part in parts) or len(parts) in (0, 2):
-                raise ValueError(f"{name} must be a question, or (question, choice, choice, …); got {texts!r}")
-            self._questions[name] = parts
+        self._questions = {name: (texts,) if isinstance(texts, str) else texts for name, texts in questions.items()}
         self._file = Path(FOLDER) / f"{lesson}.json"
         self._lesson = lesson
-        self.predictions = self._read()
+        before = read_json(self._file, LessonPredictions).predictions if self._file.exists() else {}
+        self.predictions = {
+            name: replace(before.get(name, Prediction("")), question=question)
+            for name, (question, *_) in self._questions.items()
+        }
 
     def __call__(self, name: str) -> None:
         """Ask for a guess, unless one is saved already or nobody can answer here. An empty answer leaves it open."""
         question, *choices = self._question(name)
         if self.predictions[name].guess is not None or not is_answered():
             return
-        words = f" ({', '.join(f'{place} {choice}' for place, choice in enumerate(choices, 1))})" if choices else ""
-        hint = ""
+        words, hint = f" ({', '.join(choices)})" if choices else "", ""
         while answer := input(f"{hint}{question}{words} Your prediction: ").strip():
-            hint = self.take(name, answer)
-            if not hint:
+            if not (wrong := self.take(name, answer)):
                 return
-            hint += " (Enter alone leaves it open.) "
+            hint = f"{wrong} (Enter alone leaves it open.) "
 
     def take(self, name: str, answer: str) -> str:
         """Save what somebody typed as the guess; return what is wrong with it, and save nothing, where it is no answer."""
         question, *choices = self._question(name)
-        guess: float | str | None
         if choices:
-            guess = find_choice(answer, choices, map(str, range(1, len(choices) + 1)))
+            guess: float | str | None = find_choice(answer, choices, map(str, range(1, len(choices) + 1)))
             wanted = f"one of {', '.join(choices)}"
         else:
             guess, wanted = _parse_number(answer, question)
         if guess is None:
             return f"{cut(answer)} is not {wanted}."
-        self._save(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
+        self._save(name, guess=guess)
         return ""
 
     def form(self) -> Widget:
         """Return a field for each question. A field is locked once the lesson has shown its result."""
-        from ipywidgets import HTML, Dropdown, HBox, Layout, Text, VBox
+        from ipywidgets import VBox
 
-        rows = []
-        for name, (question, *choices) in self._questions.items():
-            before = self.predictions[name]
-            value, is_locked = "" if before.guess is None else _format(before.guess), before.result is not None
-            if choices:
-                options = [("choose …", ""), *zip(choices, choices, strict=True)]
-                field = Dropdown(options=options, value=value, disabled=is_locked)
-            else:
-                field = Text(value, placeholder="your guess", continuous_update=False, disabled=is_locked)
-            field.layout = Layout(width="14em")
-            note = HTML("kept" if value else "")
+        return VBox([self._row(name) for name in self._questions])
 
-            def answer(change: Mapping[str, str], name: str = name, note: HTML = note) -> None:
-                text = change["new"].strip()
-                late = "The result is shown already." if self.predictions[name].result is not None else ""
-                wrong = late or (self.take(name, text) if text else "")
-                note.value = str(element("span", wrong)) if wrong else "kept" if text else ""
+    def _row(self, name: str) -> Widget:
+        from ipywidgets import HTML, Dropdown, HBox, Layout, Text
 
-            field.observe(answer, "value")
-            words = HTML(element("span", question), layout=Layout(width="32em"))
-            rows.append(HBox([words, field, note], layout=Layout(flex_flow="row wrap")))
-        return VBox(rows)
+        (question, *choices), before = self._questions[name], self.predictions[name]
+        value = "" if before.guess is None else _format(before.guess)
+        how = {"value": value, "disabled": before.result is not None, "layout": Layout(width="14em")}
+        if choices:
+            field = Dropdown(options=[("choose …", ""), *((choice, choice) for choice in choices)], **how)
+        else:
+            field = Text(placeholder="your guess", continuous_update=False, **how)
+        note = HTML("kept" if value else "")
+
+        def answer(change: Mapping[str, str]) -> None:
+            text = change["new"].strip()
+            late = "The result is shown already." if self.predictions[name].result is not None else ""
+            wrong = late or (self.take(name, text) if text else "")
+            note.value = str(element("span", wrong)) if wrong else "kept" if text else ""
+
+        field.observe(answer, "value")
+        words = HTML(element("span", question), layout=Layout(width="32em"))
+        return HBox([words, field, note], layout=Layout(flex_flow="row wrap"))
 
     def _ipython_display_(self) -> None:
         if is_answered():
@@ -134,8 +130,7 @@ class Predictions:
     def result(self, name: str, value: Value) -> None:
         """Save what came out, and print it beside the guess."""
         question = self._question(name)[0]
-        number = value.item() if hasattr(value, "item") else value
-        self._save(name, result=number if isinstance(number, str) else float(number))
+        self._save(name, result=value if isinstance(value, str) else float(value))
         print(f"{question} {self.predictions[name].beside()}.")  # noqa: T201 - it is the cell's output
 
     def table(self) -> Table:
@@ -151,20 +146,6 @@ class Predictions:
         self.predictions[name] = replace(self.predictions[name], **changed)
         self._file.parent.mkdir(exist_ok=True)
         write_json(self._file, asdict(LessonPredictions(self._lesson, self.predictions)))
-
-    def _read(self) -> dict[str, Prediction]:
-        before: dict[str, Prediction] = {}
-        if self._file.exists():
-            try:
-                before = read_json(self._file, LessonPredictions).predictions
-            except ValueError as error:
-                aside = self._file.with_suffix(".damaged.json")
-                os.replace(self._file, aside)
-                warnings.warn(f"{error}; it is now {aside}, and the predictions begin anew", stacklevel=3)
-        return {
-            name: replace(before.get(name, Prediction("")), question=question)
-            for name, (question, *_) in self._questions.items()
-        }
 
 
 @dataclass(frozen=True)
@@ -196,17 +177,18 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
     from rlviz.pictures.base import VERMILION, dress, new_figure
 
     _check_name(lesson)
-    by_question: dict[str, list[Prediction]] = {}
+    guesses: dict[str, list[Any]] = defaultdict(list)
+    results: dict[str, list[Any]] = defaultdict(list)
     for file in sorted(Path(folder).rglob(f"{lesson}.json")):
         try:
-            for prediction in read_json(file, LessonPredictions).predictions.values():
-                by_question.setdefault(prediction.question, []).append(prediction)
+            predictions = read_json(file, LessonPredictions).predictions.values()
         except (ValueError, OSError) as error:
             warnings.warn(f"left out: {error}", stacklevel=2)
-    guesses = {}
-    for question, answers in by_question.items():
-        if values := [answer.guess for answer in answers if answer.guess is not None]:
-            guesses[question] = values
+            continue
+        for prediction in predictions:
+            for answers, value in ((guesses, prediction.guess), (results, prediction.result)):
+                if value is not None:
+                    answers[prediction.question].append(value)
     if not guesses:
         raise ValueError(
             f"folder must hold predictions of lesson {lesson!r}, such as a student's {FOLDER}/{lesson}.json; "
@@ -214,17 +196,16 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
         )
     figure = new_figure(9, 3.2 * len(guesses))
     for ax, (question, values) in zip(figure.subplots(len(guesses), squeeze=False)[:, 0], guesses.items(), strict=True):
-        results = [one.result for one in by_question[question] if one.result is not None]
-        result = [mode(results)] if results else []
+        result = [mode(results[question])] if results[question] else []
         if any(isinstance(one, str) for one in values + result):
             names = sorted({str(one) for one in values + result})
             bars = ax.bar(names, [sum(str(guess) == name for guess in values) for name in names])
             for one in result:
                 bars[names.index(str(one))].set(edgecolor=VERMILION, linewidth=4, label="the result")
         else:
-            ax.hist([float(guess) for guess in values], bins=20)
+            ax.hist(values, bins=20)
             for one in result:
-                ax.axvline(float(one), color=VERMILION, linewidth=3, label="the result")
+                ax.axvline(one, color=VERMILION, linewidth=3, label="the result")
         dress(ax, title=f"{cut(question, 80)} ({len(values)} said)", x="prediction", y="people")
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         if result:

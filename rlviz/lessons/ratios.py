@@ -1,4 +1,4 @@
-"""The importance ratio: a token's, a response's, the sampler's, and GSPO's objective."""
+"""Importance ratios: the sampler's weight, capped, and GSPO's objective."""
 
 from __future__ import annotations
 
@@ -8,74 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlviz.lessons.cases import LOGPS, RESPONSES, SAMPLERS
+from rlviz.lessons.cases import RESPONSES, SAMPLERS
 from rlviz.lessons.exercise import exercise
 from rlviz.pieces import aggregation, mismatch, ratios
-
-
-@exercise(
-    like=ratios.token_ratio,
-    cases=LOGPS,
-    by="logp",
-    slips="""
-* ratio upside down: logp - old_logp → old_logp - logp
-  your ratio is upside down: it is new over old, so the difference is logp − old_logp.
-* ratio with the old recomputed: - old_logp → - logp.detach()
-  your ratio is always 1: old_logp has to stay frozen from the moment of sampling. If it is computed anew before each
-  update, every bound gives the same run.
-  Seen in github.com/huggingface/open-r1/issues/227 and github.com/tulerfeng/Video-R1/issues/87
-* ratio without gradient: logp - → logp.detach() -
-  your ratio has no gradient: logp must not be detached, or nothing is learned.
-* ratio with the new policy alone: - old_logp →
-  old_logp is missing: the ratio compares the new policy with the one that sampled.
-* ratio left in logs: .exp() →
-  1.0 → 0.0
-  that is the log of the ratio: exp is missing.
-* ratio with the exponential of the old alone: - old_logp → - old_logp.exp()
-  log_ratio.exp() → log_ratio
-  parentheses are missing: logp − old_logp.exp() takes exp of old_logp alone. It is (logp − old_logp).exp().
-* ratio of the logarithms: logp - old_logp → logp / old_logp
-  log_ratio.exp() → log_ratio
-  you divide log-probabilities: the ratio of the probabilities is exp of their difference, (logp − old_logp).exp().
-""",
-)
-def importance_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
-    """(logp, old_logp, mask) → the ratio of each token, 1 on padding."""
-    log_ratio = logp - old_logp
-    return log_ratio.exp().masked_fill(~mask, 1.0)
-
-
-@exercise(
-    like=ratios.sequence_ratio,
-    cases=LOGPS,
-    by="logp",
-    slips="""
-* sequence ratio upside down: logp - old_logp → old_logp - logp
-  your ratio is upside down: it is new over old, so the difference is logp − old_logp.
-* sequence ratio with the old recomputed: - old_logp → - logp.detach()
-  your ratio is always 1: old_logp has to stay frozen from the moment of sampling. If it is computed anew before each
-  update, every bound gives the same run.
-  Seen in github.com/huggingface/open-r1/issues/227 and github.com/tulerfeng/Video-R1/issues/87
-* sequence ratio without gradient: logp - → logp.detach() -
-  your ratio has no gradient: logp must not be detached, or nothing is learned.
-* sequence ratio with padding in the sum: .masked_fill(~mask, 0.0) →
-  padding leaks into the sum: put 0 there before you add up, with log_ratio.masked_fill(~mask, 0.0).
-* sequence ratio of each token: → return log_ratio.exp()
-  each token has its own ratio: here a response has one, the geometric mean of them, on every token of it.
-* sequence ratio without the root: / length →
-  the root 1/|o_i| is missing: the plain product of token ratios explodes with length.
-* sequence ratio as arithmetic mean: (log_ratio.sum(-1) / length).exp() → (log_ratio.exp() * mask).sum(-1) / length
-  you average the ratios: average their logarithms, which gives the geometric mean.
-* sequence ratio with padding in the mean: mask.sum(-1).clamp(min=1) → mask.shape[-1]
-  padding leaks into the mean: divide by the response's own number of tokens, mask.sum(-1), not by the width.
-""",
-)
-def sequence_importance_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
-    """(logp, old_logp, mask) → the geometric mean of each response's ratios, on every token of it."""
-    log_ratio = (logp - old_logp).masked_fill(~mask, 0.0)
-    length = mask.sum(-1).clamp(min=1)
-    ratio = (log_ratio.sum(-1) / length).exp()
-    return ratio.unsqueeze(-1).expand(mask.shape).masked_fill(~mask, 1.0)
 
 
 def without_padding(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlviz.lessons.cases import FAR_SCORES, PAIRS, SCORES, lengths_around
-from rlviz.lessons.exercise import Exercise, Function, exercise
-from rlviz.lessons.verdict import Verdict
+from rlviz.lessons.cases import FAR_SCORES, LENGTHS, PAIRS, SCORES
+from rlviz.lessons.exercise import exercise
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
 
-def soft_overlong_punishment(max_length: int, cache: int) -> Exercise:
-    """Return the exercise of DAPO's punishment, which falls from 0 at max_length − cache tokens to −1 at max_length."""
-    start = max_length - cache
-
-    @exercise(
-        "right for short responses, on the ramp, at max_length and far beyond, whatever they earned.",
-        like=SoftOverlongPunishment(max_length=max_length, cache=cache),
-        cases=lengths_around(max_length, cache),
-        per="response",
-        slips=f"""
+@exercise(
+    "right for short responses, on the ramp, at max_length and far beyond, whatever they earned.",
+    like=SoftOverlongPunishment(max_length=16, cache=4),
+    cases=LENGTHS,
+    per="response",
+    slips="""
 * overlong counts the prompt: - lengths → - (lengths + 6)
   the prompt's tokens are counted: only what the policy wrote can be overlong.
   Seen in the DCPO authors' reward manager, which passes the prompt's length alone
@@ -37,22 +30,21 @@ def soft_overlong_punishment(max_length: int, cache: int) -> Exercise:
   beyond max_length the punishment goes on growing: it stops at −1.
   Seen in verl, whose sampler stops at max_length, so that it does not matter there
 * overlong with a bonus for the short: (-1, 0) → (min=-1)
-  responses of under {start} tokens are paid for being short: up to there the punishment is 0.
+  responses of under 12 tokens are paid for being short: up to there the punishment is 0.
 * overlong for right answers only: + punishment → + punishment * (rewards > 0)
   only right answers lose: add the punishment to wrong ones as well, or long wrong answers go free.
 * overlong over the maximum length: / cache → / max_length
-  divide by cache, the width of the ramp, not by max_length: at {max_length} tokens the punishment has to be −1.
+  divide by cache, the width of the ramp, not by max_length: at 16 tokens the punishment has to be −1.
 * overlong in full at once: / cache → // cache
-  from {start + 1} tokens on the full 1 is lost: divide by cache, with / and not //, so that it grows by 1/{cache} a token.
+  from 13 tokens on the full 1 is lost: divide by cache, with / and not //, so that it grows by 1/4 a token.
 """,
-    )
-    def punished(rewards: Tensor, lengths: Tensor) -> Tensor:
-        """(rewards [P, G], lengths [P, G]) → rewards after DAPO's punishment, from max_length − cache to max_length tokens."""
-        start = max_length - cache
-        punishment = ((start - lengths) / cache).clamp(-1, 0)
-        return rewards + punishment
-
-    return punished
+)
+def soft_overlong_punishment(rewards: Tensor, lengths: Tensor) -> Tensor:
+    """(rewards [P, G], lengths [P, G]) → rewards after DAPO's punishment, from 12 to 16 tokens."""
+    max_length, cache = 16, 4
+    start = max_length - cache
+    punishment = ((start - lengths) / cache).clamp(-1, 0)
+    return rewards + punishment
 
 
 def dpo_loss_piece(logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: Tensor) -> Tensor:
@@ -104,25 +96,11 @@ def reward_model_loss_piece(chosen: Tensor, rejected: Tensor) -> Tensor:
     return bradley_terry(chosen, rejected).mean()
 
 
-def near_first(exercise: Exercise, student: Function, verdict: Verdict) -> Verdict:
-    """Return the verdict on scores near each other, where only the formula counts; if that is right, on its rounding too."""
-    if verdict.passed or verdict.mistake:
-        return verdict
-    near = replace(exercise, cases=SCORES, then=Exercise.then)(student)
-    if near.passed and verdict.says.startswith("for chosen"):
-        says = (
-            f"right for scores that are near each other, but {verdict.says} torch.nn.functional.logsigmoid stays exact."
-        )
-        return Verdict(False, says)
-    return verdict if near.passed else near
-
-
 @exercise(
     "the loss and its gradient, also for a pair that is 900 points out of order.",
     like=reward_model_loss_piece,
     cases=[*SCORES, FAR_SCORES],
     by=("chosen", "rejected"),
-    then=near_first,
     slips="""
 * scores swapped: chosen - rejected → rejected - chosen
   chosen and rejected are swapped: this teaches the model to score the rejected response higher.

@@ -30,7 +30,7 @@ from jupyter_client.asynchronous import AsyncKernelClient
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
-from rlviz.lessons.editions import SOLUTIONS, exercises_of, key_of, read_notebook
+from rlviz.lessons.editions import exercises_of, key_of, read_notebook
 from rlviz.lessons.gradebook import ENDED, Grade
 from rlviz.lessons.verdict import Verdict
 from small_models.checks import cut
@@ -40,7 +40,6 @@ from small_models.files import convert
 START = "forkserver" if sys.platform == "linux" else "spawn"
 START_SECONDS = 300
 LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
-OPENED = "opened"  # the file with the names of the solutions that were opened
 
 
 def start_server() -> None:
@@ -69,8 +68,6 @@ def run_submission(
         grade.error, grade.stage = "it is no notebook of Jupyter's format 4", "ended"
         cells = []
     asyncio.run(_execute(grade, cells, token, folder, limit, memory))
-    with suppress(OSError):
-        grade.solutions = list(dict.fromkeys((folder / OPENED).read_text(encoding="utf-8").splitlines()))
     for name in exercises:
         grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
 
@@ -187,7 +184,6 @@ def _serve(folder: Path, token: str, memory: float) -> None:
     app.config.HistoryManager.enabled = False
     app.config.InlineBackend.figure_formats = set()  # nobody looks at the pictures
     app.initialize(["-f", str(folder / "kernel.json")])
-    _watch_solutions(str(folder / OPENED))
     app.start()
 
 
@@ -237,17 +233,3 @@ def _judge(call: str, names: dict[str, Any]) -> Verdict:
         return Verdict(bool(verdict.passed), str(verdict.says), str(verdict.mistake))
     except BaseException as error:  # by sys.exit, too
         return Verdict(False, cut(f"it cannot be checked ({type(error).__name__}: {error}", 200) + ")")
-
-
-def _watch_solutions(opened: str) -> None:
-    """Write down every file of solutions that is opened, and every module of that name that is imported."""
-
-    def watch(event: str, details: tuple[Any, ...]) -> None:
-        if event not in ("open", "import") or details[0] == opened:
-            return
-        parts = str(details[0]).replace("\\", "/").split("." if event == "import" else "/")
-        if SOLUTIONS in parts:
-            with suppress(OSError), open(opened, "a", encoding="utf-8", errors="replace") as file:
-                file.write(cut("/".join(parts[parts.index(SOLUTIONS) :])) + "\n")
-
-    sys.addaudithook(watch)

@@ -1,7 +1,7 @@
 """Every exercise and every slip of it, by one table: the same laws hold for all.
 
-A new exercise needs an answer in other words in `answers.py`, a new slip no test of its own, and one that was published a number
-worked by hand. The right numbers are worked by hand in tests/pieces.
+A new slip needs no test of its own, and one that was published a number worked by hand. The right numbers are worked by hand in
+tests/pieces.
 """
 
 import math
@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.lessons import bounds, check, credit, rewards
+from rlviz.lessons import bounds, check, credit
 from rlviz.lessons.judge import matches, run
-from rlviz.lessons.verdict import Verdict
 from tests.lessons.answers import ANSWERS
 from tests.pieces.tensors import close, double
 
@@ -34,8 +33,7 @@ def as_a_student_s(function):
 def test_right_answers_pass_in_whatever_words_and_the_library_s_own_do_not(name):
     one = EXERCISES[name]
     assert same(one, one.answer, one.like)
-    assert ANSWERS.get(name), f"write one in tests/lessons/answers.py: ANSWERS[{name!r}]"
-    for answer in (as_a_student_s(one.answer), *ANSWERS[name]):
+    for answer in (as_a_student_s(one.answer), *ANSWERS.get(name, ())):
         verdict = one(answer)
         assert verdict.passed and repr(verdict) == f"Right: {verdict.says}", verdict
     for ours in (one.like, one.answer):
@@ -108,7 +106,6 @@ PAIRS = LOGP, REF_LOGP, torch.tensor([[[1, 1], [1, 0]], [[1, 0], [1, 1]]]).bool(
 # log-ratios .3 −.1 (.7 on padding), mean .1, with A = 2; .6 .4 −.1, mean .3, with A = −1
 OLD = double([[-1, -2, -1.5], [-1, -1, -2]])
 RESPONSES = OLD + double([[0.3, -0.1, 0.7], [0.6, 0.4, -0.1]]), OLD, THREE[0].flip(0), double([2, -1])
-HALF = double([[[0.6]]]).log(), double([[[0.3]]]).log(), torch.ones(1, 1, 1).bool()  # a ratio of 2
 WEIGHED = (torch.tensor([[[True, True, False], [True, False, False]]]),)
 
 
@@ -127,8 +124,6 @@ PUBLISHED = {  # slip → what it is given, and what comes
     "policy ratio with the old recomputed": (ACTOR, 1),
     # the mean of three tenths is not .1: each is d below it, and the std is √(3 d² / 2)
     "std above zero as the test": ((double([[0.1] * 3]),), [[-math.sqrt(2 / 3)] * 3]),
-    "ratio with the old recomputed": (HALF, [[[1]]]),
-    "sequence ratio with the old recomputed": (HALF, [[[1]]]),
     "gspo with the old recomputed": (RESPONSES, (2 - 1) / 2),
     "gspo summed over tokens": (RESPONSES, (2 * 2 * math.exp(0.1) - 3 * math.exp(0.3)) / 2),
     "length mean kept": (WEIGHED, [[[1 / 4, 1 / 4, 0], [1 / 2, 0, 0]]]),
@@ -155,11 +150,7 @@ def test_what_was_published_is_what_a_hand_works_out(name, slip):
     inputs, expected = PUBLISHED[slip]
     close(EXERCISES[name].wrong[slip](*inputs).double(), expected, rtol=1e-6)
     right = EXERCISES[name].like(*inputs).double()
-    assert not torch.allclose(right, double(expected)) or slip == "length mean kept"
-
-
-def test_every_number_worked_by_hand_is_of_a_published_slip():
-    assert set(PUBLISHED) == {slip for _, slip in SEEN}
+    assert not torch.allclose(right, double(expected))
 
 
 # --- what is no answer ---
@@ -169,58 +160,22 @@ def broken(*inputs):
     raise ValueError("a\nb " + 1000 * "c ")
 
 
-NO_ANSWER = {
-    "None": lambda *inputs: None,
-    "list": lambda *inputs: [0.5, 0.5],
-    "wrong shape": lambda *inputs: torch.ones(2, 3, 4, 5, 6),
-    "nan": lambda *inputs: inputs[0] * math.nan,
-    "complex": lambda *inputs: inputs[0] * 1j,
-    "sparse": lambda *inputs: inputs[0].double().to_sparse(),
-    "the first input": lambda *inputs: inputs[0],
-    "error": broken,
-    "None itself": None,
-}
+NO_ANSWER = (
+    lambda *inputs: None,
+    lambda *inputs: [0.5, 0.5],
+    lambda *inputs: torch.ones(2, 3, 4, 5, 6),
+    lambda *inputs: inputs[0] * math.nan,
+    lambda *inputs: inputs[0] * 1j,
+    lambda *inputs: inputs[0],
+    broken,
+    None,
+)
 
 
 @EACH
 def test_whatever_is_answered_gets_a_sentence(name):
-    """Each exercise is given a third of them, by rotation, and all where it looks at answers in a way of its own."""
-    one, place = EXERCISES[name], list(EXERCISES).index(name)
-    plain = one.adapter is type(one).adapter and one.then is type(one).then
-    for what in list(NO_ANSWER)[place % 3 :: 3] if plain else NO_ANSWER:
-        verdict = one(NO_ANSWER[what])
-        assert not verdict.passed and "\n" not in verdict.says and 20 <= len(verdict.says) <= 420, what
+    """Each exercise is given a third of them, by rotation."""
+    for answer in NO_ANSWER[list(EXERCISES).index(name) % 3 :: 3]:
+        verdict = EXERCISES[name](answer)
+        assert not verdict.passed and "\n" not in verdict.says and 20 <= len(verdict.says) <= 420, verdict
         assert "</div>" in verdict._repr_html_()
-
-
-# --- exercises at sizes of a lesson's own ---
-
-SIZES = [(check.constant_weight, credit.constant_weight, {"max_length": length}) for length in (2, 8, 1000)]
-SIZES += [
-    (check.soft_overlong_punishment, rewards.soft_overlong_punishment, {"max_length": length, "cache": cache})
-    for length, cache in ((20, 8), (64, 16), (7, 3), (1000, 100), (19, 9))
-]
-
-
-@pytest.mark.parametrize(("judge", "make", "sizes"), SIZES, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_slips_are_known_at_any_size(judge, make, sizes):
-    one = make(**sizes)
-    for slip in one.slips:
-        assert judge(as_a_student_s(one.wrong[slip.name]), **sizes) == Verdict(False, slip.says)
-    assert str(sizes["max_length"]) in " ".join(slip.says for slip in one.slips)
-
-
-@pytest.mark.parametrize(("max_length", "cache"), [(1, 1), (4, 4), (5, 1)])
-def test_where_a_slip_is_none_the_right_one_passes_all_the_same(max_length, cache):
-    # with a cache of one token, a step of its own is the whole ramp; with cache = max_length nothing is short
-    one = rewards.soft_overlong_punishment(max_length, cache)
-    assert check.soft_overlong_punishment(as_a_student_s(one.answer), max_length, cache).passed
-
-
-@pytest.mark.parametrize("max_length", ["16", None, 2.5, 0])
-def test_a_size_that_is_none_is_told(max_length):
-    allowed = "at least 1" if max_length == 0 else "a whole number, at least 1"
-    says = f"of this check, max_length must be {allowed}; got {max_length!r}."
-    assert check.constant_weight(lambda mask: mask / 16, max_length) == Verdict(False, says)
-    says = check.soft_overlong_punishment(lambda rewards, lengths: rewards, max_length=8, cache=9).says
-    assert says.startswith("of this check, cache must be above 0 and at most max_length (8): ")

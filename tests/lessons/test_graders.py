@@ -38,16 +38,13 @@ def test_the_table_is_what_the_task_s_own_rule_says():
     [
         (HOLES["contains"], "'38078#1', '8') is True, and should be False. This is a wrong answer after the right sums."),
         (HOLES["doubt"], "'', '8') is True, and should be False. This is an empty response."),
-        (HOLES["any answer"], "'38078#81', '8') is True, and should be False. This is an answer of two digits that begins"),
         (lambda p, r, a: r.rpartition("#")[2] == a, "This is two answers, of which the last is right."),
         (lambda p, r, a: r.split("#")[1] == a, "raises IndexError (list index out of range). A policy writes anything"),
         (lambda p, r, a: by_pattern(p, r, "8"), "my_judge('00000=', '00000#0', '0') is False, and should be True"),
         (lambda p, r, a: None, "returns None: return True or False."),
         (lambda p, r: True, "a judge takes three arguments: prompt, response, answer."),
         ("38078#8", "give a function of prompt, response and answer; got '38078#8'."),
-        (lambda p, r, a: re.match(r"^[0-9]*#" + a + "$", r) is not None, "'38078#8\\n', '8') is True"),
         (lambda p, r, a: re.fullmatch(r"\d*#" + a, r) is not None, "a full-width 3 before the #"),
-        (lambda p, r, a: by_pattern(p, r.strip(), a), "a space before the sums"),
         (lambda p, r, a: len(r) <= 7 and by_pattern(p, r, a), "the rule does not count them"),
     ],
 )  # fmt: skip

@@ -76,31 +76,28 @@ GUESSED, NO_GUESS, ENDED = (
 )
 ANY = None  # words or none
 SUBMISSIONS = {  # cells → what its row says
-    "right": ([answer(RIGHT)], {"passed": "1"}),
     "over_the_batch": (
         [answer("(rewards - rewards.mean()) / (rewards.std() + 1e-6)")],
         {"mistakes": f"{KEY}: over the batch"},
     ),
     "loops": ([answer(RIGHT), "while True:\n    pass"], {"passed": "1", "error": "stopped after 4 seconds"}),
     "hogs_memory": (["hog = bytearray(20_000_000_000)", answer(RIGHT)], {"passed": "1", "error": "MemoryError"}),
-    "opens_the_solution": (
-        ["text = open('solutions/tiny.ipynb').read()", answer(RIGHT)],
-        {"passed": "1", "solutions used": "solutions/tiny.ipynb", "error": "FileNotFoundError"},
+    "is_no_python": (
+        ["def my_group_advantage(rewards:\n    return", KEY],
+        {"error": "SyntaxError", "mistakes": "NameError"},
     ),
-    "is_no_python": (["def my_group_advantage(rewards:\n    return", KEY], {"error": "SyntaxError"}),
-    "does_not_answer": ([], {"mistakes": "NameError"}),
     "vandal": ([VANDAL, answer(RIGHT)], {"passed": "1", "error": "ZeroDivisionError"}),
-    "exits_late": ([answer(RIGHT), "import os\nos._exit(0)"], {"passed": "1", "error": ENDED}),
-    "exits_first": (["import os\nos._exit(0)", answer(RIGHT)], {"mistakes": f"{KEY}: not reached", "error": ENDED}),
+    "exits": (
+        [answer(WRONG), "import os\nos._exit(0)"],
+        {"mistakes": f"{KEY}: at [0, 0]", "error": ENDED},
+    ),
     "knows_it_afterwards": ([HINDSIGHT, answer(RIGHT)], {"passed": "1"}),
-    # who attack: none makes a wrong answer right
-    "forges_a_grade": ([FORGES_A_GRADE, answer(WRONG)], {"error": ANY}),
-    "patches_the_checks": ([PATCHES_THE_CHECKS, answer(WRONG)], {"error": ANY}),
+    # who attack: neither makes a wrong answer right
+    "forges": ([FORGES_A_GRADE, PATCHES_THE_CHECKS, "print(300 * ('x' * 1_000_000))", answer(WRONG)], {"error": ANY}),
     "puts_pipes_for_its_files": (
         ["import os", PIPES, answer(WRONG)],
         {"predictions": "its predictions cannot be read"},
     ),
-    "prints_a_lot": (["text = 'x' * 10_000_000", "for _ in range(30): print(text)", answer(WRONG)], {}),
 }
 
 
@@ -108,9 +105,7 @@ CELL = {"cell_type": "code", "metadata": {}, "source": 7, "outputs": [], "execut
 NUMBER = json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [CELL]}).encode()
 BROKEN = {  # content, or what is put in its place → what its row says
     "text": (b"no JSON", "no notebook"),
-    "deep": (b"[" * 200_000, "no notebook"),
     "source_is_a_number": (NUMBER, "no notebook"),
-    "folder": (lambda file, folder: file.mkdir(), "it is a folder"),
     "pipe": (lambda file, folder: os.mkfifo(file), "it is a device or a pipe"),
     "link": (lambda file, folder: file.symlink_to(folder / "a_honest" / "tiny.ipynb"), "is a link"),
     "huge": (lambda file, folder: file.touch() or os.truncate(file, LARGEST_HANDED_IN + 1), "is larger than 50 MB"),
@@ -119,21 +114,20 @@ BROKEN = {  # content, or what is put in its place → what its row says
 
 
 def predict(student):
-    guess = {"question": "Which share is dead?", "guess": 0.5, "result": None, "at": ""}
+    guess = {"question": "Which share is dead?", "guess": 0.5, "result": None}
     (student / "predictions").mkdir()
     (student / "predictions" / "tiny.json").write_text(json.dumps({"lesson": "tiny", "predictions": {"dead": guess}}))
 
 
 def hand_in(root):
-    """Write the class; an honest one stands before, between and after the others."""
+    """Write the class; an honest one stands before and after the others."""
     write(root / "lessons" / "tiny.ipynb", IMPORTS, PREDICTS, answer("None"))
     (root / "lessons" / "experiments").mkdir()
     (root / "lessons" / "experiments" / "verdicts.md").write_text("seen")
     folder = root / "handed_in"
-    for letter in "aiz":
+    for letter in "az":
         write(folder / f"{letter}_honest" / "tiny.ipynb", IMPORTS, PREDICTS, answer(RIGHT))
-        if letter != "i":
-            predict(folder / f"{letter}_honest")
+        predict(folder / f"{letter}_honest")
     for place, (name, (sources, _)) in enumerate(SUBMISSIONS.items()):
         student = folder / f"{'bcdfghjklnop'[place % 12]}_{name}"
         cells = [source.replace("ROOT", str(root)) for source in sources]
@@ -174,10 +168,10 @@ def test_honest_grades_are_as_if_they_were_alone(graded):
     """Also behind the vandal, who overwrites all that was handed in, the lesson and the table."""
     rows, root, _ = graded
     honest = [row for row in rows if row["student"].endswith("_honest")]
-    assert len(honest) == 3
+    assert len(honest) == 2
     for row in honest:
-        assert (row["passed"], row["mistakes"], row["error"], row["solutions used"]) == ("1", "", "", "")
-        assert row["predictions"] == (NO_GUESS if row["student"] == "i_honest" else GUESSED)
+        assert (row["passed"], row["mistakes"], row["error"]) == ("1", "", "")
+        assert row["predictions"] == GUESSED
     assert (root / "handed_in" / "z_honest" / "tiny.ipynb").read_text() == "spoilt"
     assert sorted(row["student"] for row in rows) == sorted(one.name for one in (root / "handed_in").iterdir())
 
@@ -185,7 +179,7 @@ def test_honest_grades_are_as_if_they_were_alone(graded):
 @pytest.mark.parametrize("name", SUBMISSIONS)
 def test_a_row_says_what_was_right_and_what_went_wrong(graded, name):
     row, cells = row_of(graded, name), SUBMISSIONS[name][1]
-    assert (row["passed"], row["of"]) == (cells.get("passed", "0"), "1")
+    assert (row["passed"], row["of"]) == (cells.get("passed", "0"), "1") and float(row["seconds"]) < 60
     due = {"error": "", "predictions": GUESSED if row["passed"] == "1" else ANY, **cells}
     for column, words in due.items():
         assert words is ANY or (words in row[column] and bool(words) == bool(row[column])), row

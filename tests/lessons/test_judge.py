@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional as F
 
 from rlviz.lessons import check
-from rlviz.pieces import surrogate
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.surrogate import pessimistic
 from rlviz.pieces.values import entropy
@@ -27,13 +26,7 @@ def without_root(q, eps_low, eps_high, max_ratio):
     return 0.5 + 0.5 * (1 - 4 * eps_low / q).sqrt(), 2 * LIMITS(q, eps_low, eps_high, max_ratio)[1]
 
 
-def gspo_token(logp, old_logp, mask):
-    """s on each token, whose gradients add up to s's own: 3 · s/3 each, and s each."""
-    moving = torch.where(mask, logp - logp.detach(), 0.0).exp()
-    return ANSWERS["sequence_importance_ratio"][0](logp, old_logp, mask).detach() * moving
-
-
-Q = "q 0.9, eps_low 0.16, eps_high 0.2, max_ratio 10"
+WIDTHS = "eps_low 0.16, eps_high 0.2, max_ratio 10"
 # (8 − 3) / std of 0 1 8, whose mean is 3 and variance (9 + 4 + 25) / 2 = 19; with the 9 its mean is 10/3, its variance 73/3
 NINE = f"at [2, 0] for rewards 0: expected {-10 / 3 / math.sqrt(73 / 3):.4g}, got {-3 / math.sqrt(19):.4g}."
 SIGN, BROKE = "the sign is wrong: everything is the negative of what it should be.", "your function broke off"
@@ -45,7 +38,6 @@ UNKNOWN = {  # check → students' functions, and what is said
         (lambda *inputs: -pessimistic(*inputs), SIGN),
         (lambda r, *inputs: pessimistic(r.detach(), *inputs), "the values are right, but the gradient by ratio is not"),
         (lambda r, A, low, high: r.clamp_(low, high) * A, f"{BROKE} (RuntimeError): you change a tensor in place whose"),
-        (lambda ratio: ratio, f"{BROKE} with TypeError: "),
         (lambda r, A, *_: r * A if r > 1 else A, f"{BROKE} (RuntimeError): a comparison of whole tensors has no single"),
         (lambda r, A, low, high: r * A * float(low), f"{BROKE} (ValueError): float(), int() and .item() take one"),
     ],
@@ -55,13 +47,11 @@ UNKNOWN = {  # check → students' functions, and what is said
         (GroupAdvantage(eps=2e-5), "at [0, 0] for rewards 1: expected 1.5, got 1.4999."),
         (lambda rewards: rewards * math.nan, "at [0, 0] for rewards 1: expected 1.5, got nan: no number"),
         (lambda rewards: rewards.mean(1, keepdim=True), "your result has shape [2, 1]; it has to be [2, 4]. Is a sum or"),
-        (lambda rewards: 1 / 0, f"{BROKE} with ZeroDivisionError: division by zero"),
         (lambda rewards: rewards - rewards.mean(1), f"{BROKE} (RuntimeError): two shapes do not fit"),
         (GroupAdvantage()(double([[1, 0]])), "give the check your function itself, its name without brackets"),
         (lambda *inputs: None, "your function returns None: write your lines, and return their result."),
         (lambda *inputs: 0.5, "your function returns a float: return a torch tensor."),
     ],
-    check.sequence_importance_ratio: [(gspo_token, "the values are right, but the gradient by logp is not")],
     check.gae_advantages: [
         (  # the response of one token: 2 − 1.5
             lambda *inputs: torch.where(inputs[0] == 2, 7.0, ANSWERS["gae_advantages"][0](*inputs)),
@@ -70,8 +60,8 @@ UNKNOWN = {  # check → students' functions, and what is said
     ],
     check.dynamic_bounds: [
         # ½ + ½ √(1 + .8/.9) = 1.187
-        (lambda *x: (LIMITS(*x)[0], 2 * LIMITS(*x)[1]), f"upper limit, at [0] for {Q}: expected 1.187, got 2.374."),
-        (without_root, f"lower limit, at [1] for {Q.replace('0.9', '0.01')}: expected 0.5, got nan: no number, as the root of a"),
+        (lambda *x: (LIMITS(*x)[0], 2 * LIMITS(*x)[1]), f"at [1, 0] for {WIDTHS}: expected 1.187, got 2.374."),
+        (without_root, f"at [0, 1] for {WIDTHS}: expected 0.5, got nan: no number, as from"),
         (lambda q, *_: torch.stack([q, q]), "return two tensors, the lower limit and the upper one: return lower, upper."),
         (lambda q, *inputs: (q, q[:2]), "your upper limit has shape [2]; it has to be [6], as q."),
         (lambda q, *inputs: LIMITS(double(1.0), *inputs), "the old probability is missing"),  # a number is every token's
@@ -80,10 +70,9 @@ UNKNOWN = {  # check → students' functions, and what is said
         (lambda c, r: 3 * PAIR(c, r), "for chosen [1.2, -0.3, 0.5, 2], rejected [0.2, 0.6, -1.5, 2.5]"),
         (
             lambda c, r: -(c - r).sigmoid().clamp(min=1e-9).log().mean(),
-            "right for scores that are near each other, but for chosen [0, 900], rejected [900, 0]: expected 450, got ",
+            "for chosen [0, 900], rejected [900, 0]: expected 450, got ",
         ),
         (lambda c, r: F.softplus(r - c), "your result has shape [4]; it has to be []. One number for the whole batch"),
-        (lambda c, r: PAIR(c, r.detach()), "the values are right, but the gradient by rejected is not"),
     ],
     check.entropy: [(lambda x: entropy(x).numpy(), f"{BROKE} (RuntimeError): stay in torch: numpy breaks the chain")],
 }  # fmt: skip
@@ -103,15 +92,9 @@ def test_a_known_slip_is_named_with_its_gradient_and_without_which_is_told(weigh
     assert words is (weigh is torch.Tensor.detach)
 
 
-@pytest.mark.parametrize("log_one_plus", [torch.log1p, lambda x: torch.log(1 + x)], ids=["log1p", "log of 1 +"])
-def test_an_exponential_that_is_too_large_is_named(log_one_plus):  # exp(900) is infinite
-    verdict = check.reward_model_loss(lambda chosen, rejected: log_one_plus(torch.exp(rejected - chosen)).mean())
+def test_an_exponential_that_is_too_large_is_named():  # exp(900) is infinite
+    verdict = check.reward_model_loss(lambda chosen, rejected: torch.log1p(torch.exp(rejected - chosen)).mean())
     assert verdict.mistake == "logarithm of the sigmoid" and "exponential is too large" in verdict.says
-
-
-def test_the_known_slips_warn_nobody(recwarn):  # torch warns of a std over one value, as over the prompts of one group
-    check.group_advantage(lambda rewards: 3 * GroupAdvantage()(rewards))
-    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_an_input_that_is_overwritten_is_told():
@@ -125,17 +108,9 @@ def test_an_input_that_is_overwritten_is_told():
     assert "overwrites" not in check.group_advantage(lambda rewards: overwrites(rewards.clone())).says
 
 
-def wrapped(ratio, A, lower, upper):
-    return pessimistic(ratio, A, lower, upper)
-
-
-def through_the_module(ratio, A, lower, upper):
-    return surrogate.pessimistic(ratio, A, lower, upper)
-
-
-@pytest.mark.parametrize("student", [wrapped, through_the_module, partial(pessimistic)])
-def test_what_only_calls_the_library_s_own_does_not_pass(student):
-    assert "pessimistic is the library's own" in check.pessimistic(student).says
+def test_the_library_s_own_does_not_pass():
+    for student in (pessimistic, partial(pessimistic)):
+        assert "pessimistic is the library's own" in check.pessimistic(student).says
 
 
 def test_a_verdict_in_a_notebook_escapes_what_it_says():

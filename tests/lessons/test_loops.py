@@ -60,9 +60,8 @@ CLEARS = "    optimizer.zero_grad()\n    J.backward()"
 MEASURES = ("    J.backward()", "    evaluate(policy, task, num_prompts=20)\n    J.backward()")
 
 
-@pytest.mark.parametrize("changes", [(), (MEASURES,)], ids=["as it is", "measures on the way"])
-def test_a_right_training_passes_and_leaves_the_shipped_start_as_it_was(changes):
-    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
+def test_a_right_training_that_measures_on_its_way_passes_and_leaves_the_shipped_start_as_it_was():
+    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, MEASURES))
     before, after = (float(number) for number in re.findall(r"0\.\d+", verdict.says))
     assert verdict.passed and after > before + 0.2, verdict
     assert all(torch.equal(value, START[name]) for name, value in load_policy("chain").model.state_dict().items())
@@ -91,9 +90,10 @@ def two_steps(monkeypatch):
         ((("range(steps)", "range(steps // 2)"),), "of 2 steps your loop calls the loss 1 times"),
         ((("task.train_prompts", "task.held_out_prompts"),), "your loop trains on held-out prompts"),
         ((("rng.choices(task.train_prompts, k=16)", "task.train_prompts[:16]"),), "every step trains on the same 16 prompts"),
-        (((").correct", ").format"),), "your rewards are the grades' .format"),
+        (((").correct", ").format"),), "of the 128 responses are right, but"),
         ((("float(task.grade(p, t).correct)", "1.0"),), "your loop grades 0 responses before it calls the loss"),
         (((CLEARS, "    J.backward()\n    optimizer.zero_grad()"),), "and zero_grad() not between the two"),
+        ((("J.backward()", "(-J).backward()"),), "which is too little: is the loss minimised, as it is"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip
@@ -101,18 +101,6 @@ def two_steps(monkeypatch):
 def test_what_goes_wrong_in_a_training_is_named(changes, says):
     loop = make_loop("policy, task, loss, steps, seed", GRPO_LOOP, *changes) if changes else loops.grpo
     verdict = check.grpo_loop(loop)
-    assert not verdict.passed and says in verdict.says, verdict
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (("J.backward()", "(-J).backward()"), "the loss is minimised, as it is"),
-        (("lr=3e-4", "lr=1e-7"), "which is too little: do the rewards stand where the responses do"),
-    ],
-)
-def test_a_training_that_does_not_learn_is_told(change, says):
-    verdict = check.grpo_loop(make_loop("policy, task, loss, steps, seed", GRPO_LOOP, change))
     assert not verdict.passed and says in verdict.says, verdict
 
 

@@ -1,17 +1,21 @@
 """Each lesson's bug and unlabelled run: the answer is among the choices, each wrong one is told so, the run is what it says."""
 
+import io
 import math
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from rlviz.algorithms import DCPO, DPO, DPO_LINEAR
+from rlviz.algorithms import DCPO, DPO, DPO_LINEAR, GRPO
 from rlviz.lessons import check, show_bug, unlabelled
 from rlviz.lessons.puzzles import bug_form, run_form, runs
 from rlviz.lessons.puzzles.bugs import BUGS
 from rlviz.lessons.puzzles.runs import RUNS
 from rlviz.pieces.values import entropy
+from rlviz.tabular import train_table
 from tests.pieces.tensors import close, double, slope
 
 # the line or lines to blame, read off the printed source
@@ -70,45 +74,37 @@ def test_a_reference_that_moves_hides_the_linear_loss_and_one_with_gradient_stop
     close(slope(loss(DPO, lambda new: new), chosen), [0.0, 0.0])
 
 
-def test_shaped_rewards_revive_dead_groups():
+def counted(gain):
+    return lambda function: function(gain, range(2))
+
+
+TWO_AND_EIGHT = torch.arange(8) < torch.tensor([[2], [8]])
+FOUR = torch.arange(3) < torch.tensor([[1], [3], [2], [2]])
+WORTH = double([[[0.1, 0.2]]]).log(), double([[[0.2, 0.2]]]).log(), double([[[1, -1]]]), torch.ones(1, 1, 2).bool()
+BY_HAND = {  # lesson → what is done with either function, what comes of the wrong one, and of the right one
     # from 5 to 9 tokens: 8 8 5 tokens lose ¾ ¾ 0; 3 4 5 nothing, so of the first two groups only the first is let through
-    rewards = double([[1, 1, 1], [0, 0, 0], [1, 0, 1]])
-    lengths = torch.tensor([[8, 8, 5], [3, 4, 5], [8, 3, 8]])
-    assert BUGS["dapo"].right(rewards, lengths).tolist() == [2]
-    assert BUGS["dapo"].wrong(rewards, lengths).tolist() == [0, 2]
-
-
-def test_a_response_s_value_on_every_token_counts_its_length():
+    "dapo": (
+        lambda f: f(double([[1, 1, 1], [0, 0, 0], [1, 0, 1]]), torch.tensor([[8, 8, 5], [3, 4, 5], [8, 3, 8]])),
+        [0, 2],
+        [2],
+    ),
     # ratios 1; 2 tokens with A = 1, 8 with A = −1: (2 − 8) / 2
-    start, two = torch.zeros(2, 8, dtype=torch.double), torch.arange(8) < torch.tensor([[2], [8]])
-    close(BUGS["gspo"].wrong(start, start, two, double([1, -1])), -3)
-    close(BUGS["gspo"].right(start, start, two, double([1, -1])), 0)
-
-
-def test_a_weight_of_the_policy_now_counts_the_ratio_twice():
-    # before the first update the objective of a token is w · A and its slope should be that too; here the weight has one as well.
-    # w = ½ and 1, A = 1 and −1, two tokens
-    old, sampler = double([[[0.1, 0.2]]]).log(), double([[[0.2, 0.2]]]).log()
-    inputs = old, sampler, double([[[1, -1]]]), torch.ones(1, 1, 2).bool()
-    close(slope(BUGS["two_engines"].wrong, old, *inputs), [[[-2 * 0.5 / 2, 2 / 2]]])
-    close(slope(BUGS["two_engines"].right, old, *inputs), [[[-0.5 / 2, 1 / 2]]])
-
-
-def test_the_seeds_that_chose_flatter_a_rule_without_effect():
+    "gspo": (lambda f: f(0.0 * TWO_AND_EIGHT, 0.0 * TWO_AND_EIGHT, TWO_AND_EIGHT, double([1, -1])), -3, 0),
+    # before the first update a token's objective is w · A, and so should be its slope; a weight of the policy now counts it
+    # twice. w = ½ and 1, A = 1 and −1, two tokens
+    "two_engines": (lambda f: slope(f, WORTH[0], *WORTH), [[[-2 * 0.5 / 2, 2 / 2]]], [[[-0.5 / 2, 1 / 2]]]),
     # every c gains −1 but for one lucky seed of .2: the report is the mean of that one, (3 − 1) / 2
-    def gain(c, seed):
-        return 3.0 if (c, seed) == (0.2, 1) else -1.0
-
-    assert BUGS["own_idea"].wrong(gain, range(2)) == (0.2, 1.0)
-    assert BUGS["own_idea"].right(gain, range(2)) == (0.2, -1.0)
-
-
-def test_parts_that_divide_by_their_own_tokens_favour_short_ones():
+    "own_idea": (counted(lambda c, seed: 3.0 if (c, seed) == (0.2, 1) else -1.0), (0.2, 1.0), (0.2, -1.0)),
     # 1, 3, 2 and 2 tokens, a part each, and only the first has a loss: 1 of 8 tokens; in its own part it is all, of 4 parts
-    mask = torch.arange(3) < torch.tensor([[1], [3], [2], [2]])
-    losses = double([[1, 0, 0]] + 3 * [[0, 0, 0]])
-    close(BUGS["take_it_home"].right(losses, mask), 1 / 8)
-    close(BUGS["take_it_home"].wrong(losses, mask), 1 / 4)
+    "take_it_home": (lambda f: f(double([[1, 0, 0]] + 3 * [[0, 0, 0]]), FOUR), 1 / 4, 1 / 8),
+}
+
+
+@pytest.mark.parametrize("lesson", BY_HAND)
+def test_a_suspect_and_the_right_one_give_what_a_hand_works_out(lesson):
+    call, wrong, right = BY_HAND[lesson]
+    for function, due in ((BUGS[lesson].wrong, wrong), (BUGS[lesson].right, right)):
+        close(torch.as_tensor(call(function), dtype=torch.double), due)
 
 
 # --- choices ---
@@ -131,20 +127,18 @@ def test_a_puzzle_has_one_answer_which_is_its_letter_or_its_words_however_they_a
         typed = choice.replace("−", "-").replace("’", "'").replace("×", "x")
         answers = (letter, f" {letter.upper()})", choice, f"“{typed.upper()}.”", f"  {typed.replace(' ', '  ')}")
         assert {passes(answer) for answer in answers} == {choice == puzzle.does}, choice
-        assert kind == "run" or f"{letter}) {choice}" in str(show_bug(lesson))
     assert not passes("g") and not passes(0)
 
 
-def test_tables_are_of_the_settings_that_stand_there():
-    """A changed setting needs a new table: `python -m rlviz.lessons.puzzles.runs`."""
-    heads = {file.stem: file.read_text(encoding="utf-8").partition("\n")[0] for file in runs.TABLES.glob("*.csv")}
-    assert heads == {lesson: runs.describe_run(lesson) for lesson in runs.HOW}
-
-
 def test_a_table_comes_out_again():
-    committed = pd.read_csv(runs.TABLES / "keeping_entropy.csv", comment="#")
-    again = runs.make_table("keeping_entropy")
-    pd.testing.assert_frame_equal(again, committed, check_dtype=False, rtol=1e-4, atol=1e-6)
+    """By the call in its first line."""
+    file = runs.TABLES / "keeping_entropy.csv"
+    call, _, text = file.read_text(encoding="utf-8").partition("\n")
+    committed = pd.read_csv(io.StringIO(text))
+    again = eval(call.removeprefix("# "), {"train_table": train_table, "GRPO": GRPO, "replace": replace})
+    for name in ("accuracy", "entropy"):
+        np.testing.assert_allclose(committed[name], getattr(again, name).mean(0), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(committed[f"{name} low"], np.quantile(getattr(again, name), 0.1, 0), rtol=1e-4)
 
 
 @pytest.mark.parametrize("lesson", RUNS)
@@ -182,14 +176,13 @@ def test_buttons_give_the_verdict_of_the_check_and_the_call_that_grading_reads()
 
 
 def test_buttons_stand_where_somebody_can_click_and_text_elsewhere(monkeypatch):
-    from IPython.core.interactiveshell import InteractiveShell
-
     displayed = []
-    monkeypatch.setattr("IPython.display.display", lambda what, **_: displayed.append(type(what).__name__))
-    format_object = InteractiveShell.instance().display_formatter.format
-    for is_clickable, expected in ((False, []), (True, ["HTML", "VBox"])):
-        monkeypatch.setattr("rlviz.lessons.puzzles.is_clickable", lambda answer=is_clickable: answer)
-        data, _ = format_object(show_bug("grpo"))
-        assert displayed == expected and ("text/html" in data) is not is_clickable
+    monkeypatch.setattr("IPython.display.display", lambda what, **_: displayed.append(what))
+    show_bug("grpo")
+    (text,) = (part["text/plain"] for part in displayed)
+    assert " 3      return" in text and all(f"{letter}) " in text for letter in "abc")
+    monkeypatch.setattr("rlviz.lessons.puzzles.is_clickable", lambda: True)
+    show_bug("grpo")
     unlabelled("grpo")
-    assert displayed[2:] == ["DescribedFigure", "VBox"]
+    assert displayed[1]["text/plain"] in text
+    assert [type(part).__name__ for part in displayed[2:]] == ["VBox", "DescribedFigure", "VBox"]

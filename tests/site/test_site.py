@@ -17,8 +17,9 @@ import nbformat
 import pytest
 
 from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, formulas, numbers, show
-from rlviz.lessons import check, show_bug
+from rlviz.lessons import check
 from rlviz.lessons.predictions import Prediction
+from rlviz.lessons.puzzles import find_puzzle
 from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground, recorded_run
 from rlviz.runs.recordings import RECORDINGS, packed
@@ -246,13 +247,15 @@ def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_run
 
 
 def test_puzzles_are_answered_in_the_page_with_the_verdicts_of_their_checks():
+    choice = find_puzzle("bug", "the_ratio").choices[0]
     text, _ = render(
         cell('unlabelled("grpo")', saved(plain="Which?\na) 16 groups of 8, 1 update a rollout", html="<ul>")),
         cell('check.unlabelled("grpo", "")  # a letter', saved(plain="Not yet: the answer is …"), tag="exercise"),
-        cell('show_bug("the_ratio")', saved(plain=str(show_bug("the_ratio")), html="<pre>")),
+        cell('show_bug("the_ratio")', saved(plain=f"a) {choice}", html="<pre>")),
         cell('check.bug("the_ratio", line=0, does="")', tag="exercise"),
+        cell("def mine():\n    return None\n\n\ncheck.grader(mine)", tag="exercise"),
     )
-    assert "a)" not in text and "check.unlabelled" not in text and "check.bug" not in text
+    assert "a)" not in text and "check.unlabelled" not in text and "check.bug" not in text and "grader" not in text
     run, bug = text.split("data-quiz=")[1:]
     read = lambda part: dict(re.findall(r'<template data-choice="(\w+)">(.*?)</template>', part))  # noqa: E731
     assert read(run) == {letter: check.unlabelled("grpo", letter).markup for letter in "abcde"}

@@ -15,7 +15,7 @@ from rlviz.lessons.exercise import Edit, apply_edits, compile_variant, read_sour
 from rlviz.lessons.messages import translate
 from rlviz.lessons.predictions import find_choice, is_clickable
 from rlviz.lessons.verdict import Verdict
-from rlviz.markup import Markup, element, joined
+from rlviz.markup import element, joined
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
@@ -73,14 +73,19 @@ class Unlabelled(Puzzle):
     draw: Callable[[], Figure]
 
 
+def read_sections(kind: str) -> dict[str, str]:
+    """Return the text of each lesson in `bugs.md` or `runs.md`."""
+    parts = Path(__file__).with_name(f"{kind}.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    return {lesson: text for lesson, _, text in (part.partition(":") for part in parts)}
+
+
 def read_choices(kind: str) -> dict[str, tuple[str, dict[str, str]]]:
     """Return of each lesson in `bugs.md` or `runs.md` the right choice, and of every choice what is answered to it.
 
     A choice is `- words`, the right one `+ words`; what is answered stands on the lines below it.
     """
     choices = {}
-    for section in Path(__file__).with_name(f"{kind}.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-        lesson, _, text = section.partition(":")
+    for lesson, text in read_sections(kind).items():
         rows = re.findall(r"^([-+]) (.+)\n((?:  .+\n)*)", text, re.MULTILINE)
         (right,) = (choice for mark, choice, _ in rows if mark == "+")
         choices[lesson] = right, {choice: " ".join(words.split()) for _, choice, words in rows}
@@ -109,56 +114,38 @@ def lettered(choices: Sequence[str]) -> list[str]:
     return [f"{letter}) {translate(choice)}" for letter, choice in zip(ascii_lowercase, choices, strict=False)]
 
 
-def _list(choices: Sequence[str]) -> Markup:
-    return element("ul", *(element("li", choice) for choice in lettered(choices)), style="list-style: none")
+def show_bug(lesson: str) -> None:
+    """Show a lesson's suspect with its lines numbered and its name hidden, and what it might do: as buttons to who can answer."""
+    from IPython.display import display
 
-
-@dataclass(frozen=True)
-class NumberedSource:
-    """A lesson's suspect with its lines numbered, and the choices: buttons in a notebook whose reader can answer, else text."""
-
-    lesson: str
-    source: str
-    choices: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return "\n".join([self.numbered, "", translate(BUG_QUESTION), *lettered(self.choices)])
-
-    @property
-    def numbered(self) -> str:
-        """The source, a number before each line."""
-        return "\n".join(f"{number:2}  {line}" for number, line in enumerate(self.source.splitlines(), 1))
-
-    def _repr_html_(self) -> str:
-        return joined(element("pre", self.numbered), element("p", translate(BUG_QUESTION)), _list(self.choices))
-
-    def _ipython_display_(self) -> None:
-        if not is_clickable():
-            raise NotImplementedError  # IPython then takes the text and the HTML
-        from IPython.display import HTML, display
-
-        display(HTML(element("pre", self.numbered)))
-        display(bug_form(self.lesson))
-
-
-def show_bug(lesson: str) -> NumberedSource:
-    """Return the source of a lesson's suspect, with its lines numbered and its name hidden, and what it might do."""
     bug = find_puzzle("bug", lesson)
-    return NumberedSource(lesson, bug.source, bug.choices)
+    lines = "\n".join(f"{number:2}  {line}" for number, line in enumerate(bug.source.splitlines(), 1))
+    if is_clickable():
+        display({"text/plain": lines, "text/html": element("pre", lines)}, raw=True)
+        display(bug_form(lesson))
+    else:
+        _display_choices(BUG_QUESTION, bug.choices, lines)
 
 
 def unlabelled(lesson: str) -> None:
-    """Show the picture of a lesson's run, and the settings of which one made it: as buttons where a reader can answer."""
+    """Show the picture of a lesson's run, and the settings of which one made it: as buttons to who can answer."""
     from IPython.display import display
 
     run = find_puzzle("unlabelled", lesson)
     display(run.draw())
     if is_clickable():
         display(run_form(lesson))
-        return
-    question, choices = translate(RUN_QUESTION), run.choices
-    text = "\n".join([question, *lettered(choices)])
-    display({"text/plain": text, "text/html": joined(element("p", question), _list(choices))}, raw=True)
+    else:
+        _display_choices(RUN_QUESTION, run.choices)
+
+
+def _display_choices(question: str, choices: Sequence[str], lines: str = "") -> None:
+    from IPython.display import display
+
+    rows = element("ul", *(element("li", choice) for choice in lettered(choices)), style="list-style: none")
+    html = joined(*[element("pre", lines)] * bool(lines), element("p", translate(question)), rows)
+    text = "\n".join([*[lines, ""] * bool(lines), translate(question), *lettered(choices)])
+    display({"text/plain": text, "text/html": html}, raw=True)
 
 
 def bug_form(lesson: str) -> Widget:
