@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rlviz.markup import Markup, element, joined
+from rlviz.markup import element
 from rlviz.runs.log_names import program_of
 from rlviz.runs.logs import ImportedRun, import_run, is_rlviz_run, read_extras
 from rlviz.runs.measures import APART, RunSeries
@@ -106,8 +106,12 @@ class Diagnosis:
             lines += [
                 "",
                 f"{cause.grade.capitalize()}: {cause.finding}",
-                *(f"  {line}" for line in advice_lines(cause)),
+                f"  Meaning: {cause.usually}",
+                f"  Setting: {cause.setting}. {cause.advice}",
+                f"  Lesson: {cause.lesson}",
             ]
+            if cause.symptom:
+                lines.append(f"  Symptom: {cause.symptom} ({SYMPTOMS})")
             if effects:
                 lines += ["  What follows from it:", *(f"    {effect.finding}" for effect in effects)]
         return lines
@@ -117,23 +121,11 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         rows = []
-        for cause, effects in self.causes:
-            lines = (joined(element("br"), line) for line in advice_lines(cause))
-            listed = element("ul", *(element("li", effect.finding) for effect in effects))
-            follows = (element("br"), "What follows from it:", listed) if effects else ()
-            first = element("b", f"{cause.grade.capitalize()}: {cause.finding}")
-            rows.append(element("li", first, *lines, *follows, style="margin-bottom: .6em"))
-        return element("div", element("p", element("b", self.summary)), element("ul", *rows) if rows else Markup())
-
-
-def advice_lines(finding: Finding) -> list[str]:
-    """Return what a finding means, what to try and what to read, a line each."""
-    return [
-        f"Meaning: {finding.usually}",
-        f"Setting: {finding.setting}. {finding.advice}",
-        f"Lesson: {finding.lesson}",
-        *([f"Symptom: {finding.symptom} ({SYMPTOMS})"] if finding.symptom else []),
-    ]
+        for line in self.lines:
+            text = line.lstrip()
+            style = f"margin: .3em 0 0 {len(line) - len(text)}em"
+            rows.append(element("div", element("b", text) if text == line else text, style=style))
+        return element("div", *rows)
 
 
 def diagnose(

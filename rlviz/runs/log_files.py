@@ -34,8 +34,8 @@ VERL_VALUE = re.compile(rf"(?:np\.\w{{1,20}}\()?({NUMBER})")
 ENTRY = re.compile(
     rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?= ?[,}}])"""
 )
-QUOTED_NAME = re.compile(r"""['"]: """)
-BROKEN = 200  # lines of one dictionary at most
+# a line, or those of a dictionary that was broken over several, each with a name
+PRINTED = re.compile(r"""[^{\n]*\{[^{}\n]*(?:\n(?=[^{}\n]*['"]: )[^{}\n]*){1,200}\n?[^{}\n]*\}[^{\n]*|[^\n]+""")
 PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w/.]{{0,{LONGEST_NAME}}}) ?[:=] ?({NUMBER})(?![\w.:/%])")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 NOT_JSON = re.compile(rb"(?<=[:,\[ ])(?:NaN|-?Infinity)\b")  # Python writes them for numbers that are not finite
@@ -147,8 +147,9 @@ def _console_lines(file: Path) -> Iterator[Line]:
     """
     epochs: list[float] = []
     step, head = 0, []
-    texts = COLOUR.sub("", read_file(file).decode("utf-8", "replace")).splitlines()
-    for text in _join_broken(texts):
+    printed = "\n".join(COLOUR.sub("", read_file(file).decode("utf-8", "replace")).splitlines())
+    texts = [match[0].replace("\n", " ") for match in PRINTED.finditer(printed)]
+    for text in texts:
         if match := VERL_LINE.search(text):  # NAME:VALUE - NAME:VALUE
             step = int(match[1])
             parts = (part.rpartition(":") for part in match[2].split(" - "))
@@ -181,22 +182,6 @@ def _console_lines(file: Path) -> Iterator[Line]:
                     yield _history_line(row, display_path(file))
     if not step and not head:
         yield from _pair_lines(texts)
-
-
-def _join_broken(texts: Iterable[str]) -> Iterator[str]:
-    """Give lines, those of a dictionary that was broken over several as one."""
-    pending: list[str] = []
-    for text in texts:
-        ends = "}" in text
-        if pending and ("{" in text or len(pending) >= BROKEN or not (ends or QUOTED_NAME.search(text))):
-            yield " ".join(pending)
-            pending = []
-        pending.append(text)
-        if ends or (len(pending) == 1 and "{" not in text):
-            yield " ".join(pending)
-            pending = []
-    if pending:
-        yield " ".join(pending)
 
 
 def _pair_lines(texts: Iterable[str]) -> Iterator[Line]:
