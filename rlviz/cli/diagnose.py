@@ -59,14 +59,12 @@ def diagnose(
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    from rlviz.runs.diagnosis import advice_lines, effect_lines
-
-    console.print(f"[bold]{plain(diagnosis.summary)}[/]", soft_wrap=True)
-    for finding, effects in diagnosis.causes:
-        colour = COLOURS[finding.grade]
-        console.print()
-        console.print(f"[{colour}]{finding.grade.capitalize()}:[/] {plain(finding.finding)}")
-        for line in advice_lines(finding):
-            console.print(Padding(plain(line), (0, 0, 0, 2), expand=False))
-        for line in effect_lines(effects):
-            console.print(Padding(plain(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())), expand=False))
+    summary, *lines = diagnosis.lines
+    console.print(f"[bold]{plain(summary)}[/]", soft_wrap=True)
+    for line in lines:
+        text = line.lstrip()
+        if text == line and text:
+            grade, _, finding = text.partition(":")
+            console.print(f"[{COLOURS[grade.lower()]}]{grade}:[/]{plain(finding)}")
+        else:
+            console.print(Padding(plain(text), (0, 0, 0, len(line) - len(text)), expand=False))

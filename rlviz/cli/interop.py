@@ -219,7 +219,7 @@ def import_(
     from rlviz.training.files import whole_file
 
     run = import_run(path, out)
-    recorded = [str(name) for name in run.metrics if name != "step"]
+    recorded = sorted({name for row in run.rows for name in row} - {"step"})
     groups = sum(len(groups) for groups in run.groups.values())
     for words in (
         f"{run.name} ({run.source}): {len(run.rows)} steps up to step {run.rows[-1]['step']}, {groups} groups of responses",

@@ -22,7 +22,7 @@ from typing import Any
 from rlviz.interop.batches import Batch
 from rlviz.interop.configs import VERL, Config
 from rlviz.interop.verl import ACTOR, ROLLOUT
-from rlviz.runs import log_names
+from rlviz.runs.log_names import WRITERS
 
 FOLDERS = {
     ".": ACTOR,
@@ -37,7 +37,7 @@ OF_BATCH: dict[str, Callable[[Batch], bool]] = {
     "more updates": lambda batch: not batch.on_policy,
     "refused": lambda batch: bool(batch.refused),
 }
-WRITTEN = {"GRPOConfig": log_names.GRPO, "DPOConfig": log_names.DPO, VERL: log_names.VERL}
+WRITTEN = {"GRPOConfig": WRITERS["trl"].names, "DPOConfig": WRITERS["trl-dpo"].names, VERL: WRITERS["verl"].names}
 # read, and not written by these versions: `carried` writes the first, older ones the others
 NOT_WRITTEN = ("clip_ratio/dual_mean", "completion_length", "actor/entropy_loss", "critic/kl")
 SWITCHES = ("enable", "use_vllm")  # what turns a group of options on is not among those without an effect

@@ -36,7 +36,6 @@ const letters = (octal) => octal.replace(/./g, (digit) => "abcdefgh"[digit]);
  */
 export const TASKS = {
   chain: answerable(chain),
-  ramble: answerable({ ...chain, longest: 24, grade: answered(/^[0-9]*\.*#([0-9])$/) }),
   sort: answerable({
     longest: 7,
     heldOut: 0.1,

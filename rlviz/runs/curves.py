@@ -76,6 +76,21 @@ PAIR_GRAPHS = (
 )  # fmt: skip
 
 
+EVERY_GRAPH = (*PAIR_GRAPHS, REWARD_GRAPH, *GROUP_GRAPHS)
+RATIO_1 = 1e-4  # sampling and training compute the same probability up to 1e-6
+
+
+def graphs_of_runs(runs: Sequence[Records]) -> tuple[Graph, ...]:
+    """Return the graphs that tell of runs: of clipped tokens none where each ratio was 1, so that nothing could clip."""
+    records = [record for run in runs for record in run]
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    if len(steps) < len(records):
+        return PAIR_GRAPHS
+    reward = REWARD_GRAPH if any(record.reward_parts for record in steps) else GROUP_GRAPHS[0]
+    can_clip = any(not record.ratio_std < RATIO_1 for record in steps)
+    return (reward, *GROUP_GRAPHS[1 : 2 + can_clip])
+
+
 @dataclass(frozen=True)
 class Series:
     """A line in each graph: the mean over runs of one name, which may go on.

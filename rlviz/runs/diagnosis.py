@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rlviz.markup import Markup, element, joined
-from rlviz.runs.log_names import WRITERS
+from rlviz.markup import element
+from rlviz.runs.log_names import program_of
 from rlviz.runs.logs import ImportedRun, import_run, is_rlviz_run, read_extras
-from rlviz.runs.measures import APART, MEASURES, RunSeries
+from rlviz.runs.measures import APART, RunSeries
 from rlviz.runs.rules import ALL, FEWEST, OPTIONS, RULES, Grade, Program, Rule
 from rlviz.settings import Settings
-from rlviz.training import RunFolder, TrainingRun, history
+from rlviz.training import RunFolder, history
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import check_type
 from small_models.files import display_path
@@ -99,63 +98,52 @@ class Diagnosis:
         """Return the findings as JSON has them: a list of objects, empty where nothing is unusual."""
         return [asdict(finding) for finding in self]
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """What there is to say, a line each: causes, with what to do about them and what follows from them further in."""
         lines = [self.summary]
         for cause, effects in self.causes:
             lines += [
                 "",
                 f"{cause.grade.capitalize()}: {cause.finding}",
-                *(f"  {line}" for line in advice_lines(cause)),
+                f"  Meaning: {cause.usually}",
+                f"  Setting: {cause.setting}. {cause.advice}",
+                f"  Lesson: {cause.lesson}",
             ]
-            lines += effect_lines(effects)
-        return "\n".join(lines)
+            if cause.symptom:
+                lines.append(f"  Symptom: {cause.symptom} ({SYMPTOMS})")
+            if effects:
+                lines += ["  What follows from it:", *(f"    {effect.finding}" for effect in effects)]
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
         rows = []
-        for cause, effects in self.causes:
-            lines = (joined(element("br"), line) for line in advice_lines(cause))
-            listed = element("ul", *(element("li", effect.finding) for effect in effects))
-            follows = (element("br"), "What follows from it:", listed) if effects else ()
-            first = element("b", f"{cause.grade.capitalize()}: {cause.finding}")
-            rows.append(element("li", first, *lines, *follows, style="margin-bottom: .6em"))
-        return element("div", element("p", element("b", self.summary)), element("ul", *rows) if rows else Markup())
-
-
-def advice_lines(finding: Finding) -> list[str]:
-    """Return what a finding means, what to try and what to read, a line each."""
-    return [
-        f"Meaning: {finding.usually}",
-        f"Setting: {finding.setting}. {finding.advice}",
-        f"Lesson: {finding.lesson}",
-        *([f"Symptom: {finding.symptom} ({SYMPTOMS})"] if finding.symptom else []),
-    ]
-
-
-def effect_lines(effects: Sequence[Finding]) -> list[str]:
-    """Return what follows from a finding, a line each: seen in the log, and with no cause of its own."""
-    return ["  What follows from it:", *(f"    {effect.finding}" for effect in effects)] if effects else []
+        for line in self.lines:
+            text = line.lstrip()
+            style = f"margin: .3em 0 0 {len(line) - len(text)}em"
+            rows.append(element("div", element("b", text) if text == line else text, style=style))
+        return element("div", *rows)
 
 
 def diagnose(
-    run: str | os.PathLike[str] | RunFolder | TrainingRun[Any] | ImportedRun | Sequence[StepRecord | PairRecord],
+    run: str | os.PathLike[str] | RunFolder | ImportedRun | Sequence[StepRecord | PairRecord],
     settings: Settings | None = None,
 ) -> Diagnosis:
     """Return what is unusual in a run: what was seen, what it usually means, which setting to try, which lesson explains it.
 
-    run: a run folder, a run that writes one, a list of the records that `train` gave, for which settings says what the run
-    was trained with, if that is to be looked at too, or a run of TRL or verl: what `import_run` reads, or has read. Raises
-    FileNotFoundError where there is no run, ValueError for what is none, for one without a step, and for damage.
+    run: a run folder, a list of the records that `train` gave, for which settings says what the run was trained with, if that is
+    to be looked at too, or a run of another program: what `import_run` reads, or has read. Raises FileNotFoundError where there
+    is no run, ValueError for what is none, for one without a step, and for damage.
     """
     check_type("settings", settings, Settings | None)
-    name, frame, known = "this run", pd.DataFrame(), {} if settings is None else dict(vars(settings))
+    name, known = "this run", {} if settings is None else dict(vars(settings))
     program: Program = "rlviz"
     lacking: tuple[str, ...] = ()  # columns, as the run's program names them
-    if isinstance(run, TrainingRun):
-        if run.folder is None:
-            raise ValueError("run keeps no records of its own; give the list of them, and settings=run.settings")
-        run = run.folder
     if isinstance(run, str | os.PathLike) and is_rlviz_run(run):
-        if (Path(run) / PLAN).is_file() and not (Path(run) / "config.json").exists():
+        if is_comparison(Path(run)):
             names = ", ".join(path.name for path in runs_in(run)) or "it has none yet"
             raise ValueError(f"run: {display_path(run)} holds a comparison; diagnose one of its runs: {names}")
         run = RunFolder.open(run)
@@ -165,32 +153,29 @@ def diagnose(
         if (run.path.parent / PLAN).is_file():
             known.pop("steps", None)  # a budget ends the run
         name, lacking = f"{config['algorithm']['name']} on {config['task']}", tuple(frame.attrs.get("lacking", ()))
+        # A column that was not logged stands in the frame as not a number, or 0 of what is counted: no rule may see it.
+        frame = frame.drop(columns=[*lacking], errors="ignore")
         if "imported" in config:
             frame = frame.merge(read_extras(run.path), on="step", how="left")
-            frame.attrs["lacking"] = list(lacking)
-            writer = WRITERS.get(config["imported"])
-            name, program = f"names of {config['algorithm']['name']}", "plain" if writer is None else writer.program
+            name, program = f"names of {config['algorithm']['name']}", program_of(config["imported"])
         name = f"{run.path}: {name}"
     elif isinstance(run, str | os.PathLike | ImportedRun):
         log = run if isinstance(run, ImportedRun) else import_run(run)
         name = f"{'' if log is run else f'{run}: '}names of {log.name}"
-        frame, program, lacking = log.logged, WRITERS[log.source].program, log.unseen
+        frame, program, lacking = log.logged, program_of(log.source), log.unseen
     elif isinstance(run, Sequence) and all(isinstance(record, StepRecord | PairRecord) for record in run):
         frame = history([*run])
     else:
-        what = "a run folder, a run that is kept in one, a log, or a list of step records"
+        what = "a run folder, a log, or a list of step records, which goes with settings=run.settings"
         raise ValueError(f"run must be {what}; got {type(run).__name__}")
     if frame.empty:
         raise ValueError(f"{name} has no step yet, so there is nothing to diagnose; come back after {FEWEST}")
-
-    # A column that was not logged stands in the frame as not a number, or 0 of what is counted: no rule may see it.
-    measured = [column for column in frame if column not in frame.attrs.get("lacking", ())]
-    series = RunSeries({str(column): pd.to_numeric(frame[column]).to_numpy(dtype=float) for column in measured}, known)
+    series = RunSeries({str(column): pd.to_numeric(frame[column]).to_numpy(dtype=float) for column in frame}, known)
     few = "" if series.done >= FEWEST else f"most rules need {FEWEST}"
     if not few and not series.is_long:
         few = f"they were logged in {len(frame)} rows, and most rules need {APART * series.window}"
-    steps_resumed = frame["step"][frame["resumed"] == 1].tolist() if "resumed" in frame else []
-    name += "".join(f", resumed at step {step}" for step in steps_resumed)
+    resumed = frame["step"][frame["resumed"] == 1].tolist() if "resumed" in frame else []
+    name += "".join(f", resumed at step {step}" for step in resumed)
     return Diagnosis(name, series.done, find(series, program=program), lacking, few)
 
 
@@ -202,29 +187,21 @@ def find(series: RunSeries, rules: Sequence[Rule] = RULES, program: Program = "r
     """
     findings = {rule.name: finding for rule in rules if (finding := _apply_rule(rule, series, program)) is not None}
     silenced = {name for rule in rules if rule.name in findings for name in rule.silences}
-    pairs = [(rule, findings[rule.name]) for rule in rules if rule.name in findings and rule.name not in silenced]
+    loud = {rule.name: rule for rule in rules if rule.name in findings and rule.name not in silenced}
+    rank = {name: place for place, name in enumerate(loud)}
 
     # Each finding gets a root, its cause. Of two that may cause each other the earlier one does; of the same step, the one whose
     # rule comes first.
-    roots: dict[int, int] = {}
-    for index in sorted(range(len(pairs)), key=lambda index: (pairs[index][1].step, index)):
-        finding = pairs[index][1]
-        explains = [pairs[cause][0].explains for cause in roots]
-        causes = [
-            roots[cause]
-            for cause, names in zip(roots, explains, strict=True)
-            if finding.rule in names or (names == ALL and finding.grade == "warning")
-        ]
-        roots[index] = min(causes, default=index)
+    roots: dict[str, str] = {}
+    for name in sorted(loud, key=lambda name: findings[name].step):
+        targets = {name, *ALL} if findings[name].grade == "warning" else {name}
+        causes = [root for cause, root in roots.items() if targets & set(loud[cause].explains)]
+        roots[name] = min(causes, key=rank.__getitem__, default=name)
     # What a finding includes moves beneath it, with all that followed from it, whenever it began.
-    for index, (rule, _) in enumerate(pairs):
-        included = [other for other, (_, finding) in enumerate(pairs) if finding.rule in rule.includes]
-        roots = {other: roots[index] if root in included else root for other, root in roots.items()}
-    order = sorted(roots, key=lambda index: (roots[index], roots[index] != index, index))
-    return tuple(
-        pairs[index][1] if roots[index] == index else replace(pairs[index][1], follows=pairs[roots[index]][1].rule)
-        for index in order
-    )
+    for name, rule in loud.items():
+        roots = {other: roots[name] if root in rule.includes else root for other, root in roots.items()}
+    order = sorted(loud, key=lambda name: (rank[roots[name]], roots[name] != name, rank[name]))
+    return tuple(replace(findings[name], follows="" if roots[name] == name else roots[name]) for name in order)
 
 
 def _apply_rule(rule: Rule, series: RunSeries, program: Program) -> Finding | None:
@@ -232,21 +209,11 @@ def _apply_rule(rule: Rule, series: RunSeries, program: Program) -> Finding | No
         return None
     with np.errstate(all="ignore"):  # numbers from a damaged folder may be too large to compute with
         measured = np.stack([condition.measured(series) for condition in rule.where])
-        known = np.asarray(np.isfinite(measured).all(axis=0))
         holds = np.all([condition.holds(x) for condition, x in zip(rule.where, measured, strict=True)], axis=0)
-    since = _last_stretch(known & holds)
-    required = min(rule.persists, series.steps_since(series.first_median))
-    if since == len(series.steps) or series.steps_since(since) < required:
+    fails = np.flatnonzero(~(holds & np.isfinite(measured).all(axis=0)))
+    since = int(fails[-1]) + 1 if len(fails) else 0  # the row from which on it holds up to the end
+    if since == len(series.steps) or series.steps_since(since) < min(rule.persists, series.done):
         return None
-    if since == _last_stretch(known):
-        # It has held ever since there is a median. Before it, the rule began where the first numbers themselves say so; a change
-        # is seen at the step after the first one.
-        latest = np.stack([series.latest(condition.column) for condition in rule.where])
-        first = int(np.flatnonzero(np.isfinite(latest).all(axis=0))[0])
-        is_change = MEASURES[rule.where[0].measure].is_change
-        earlier = range(first, min(since, first + 1 + is_change))
-        starts = (row for row in earlier if all(condition.holds_at_first(series, row) for condition in rule.where))
-        since = next(starts, since)
     numbers = [float(values[-1]) for values in measured]
     step = int(series.steps[since])
     words = "from the first step on" if step == 1 else f"since step {step}"
@@ -267,16 +234,15 @@ def _apply_rule(rule: Rule, series: RunSeries, program: Program) -> Finding | No
     )
 
 
-def _last_stretch(true: NDArray[np.bool_]) -> int:
-    """Return the row from which on it is true up to the end; the length where the end is not."""
-    false = np.flatnonzero(~true)
-    return int(false[-1]) + 1 if len(false) else 0
+def is_comparison(folder: Path) -> bool:
+    """Whether a folder holds the runs of a comparison, and no run itself."""
+    return (folder / PLAN).is_file() and not (folder / "config.json").exists()
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Path]:
     """Return the run folders of a comparison that have a step, by their names; the folder itself where it is no comparison's."""
     path = Path(folder)
-    if not (path / PLAN).is_file() or (path / "config.json").exists():
+    if not is_comparison(path):
         return [path]
     runs = (config.parent for config in path.glob("*/config.json"))
     return sorted(run for run in runs if (run / METRICS).is_file() and (run / METRICS).stat().st_size)

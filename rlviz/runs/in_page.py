@@ -50,11 +50,6 @@ NEVER = -1e9  # what attention adds to the score of a token that may not be seen
 # --- the transformer ---
 
 
-def names_and_shapes(weights: Weights) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of parameters in the order in which they stand in one flat array."""
-    return {name: tuple(value.shape) for name, value in weights.items()}
-
-
 def unpacked(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Return parameters by name, views into their flat array."""
     ends = accumulate(map(math.prod, shapes.values()))
@@ -143,16 +138,11 @@ def transformer_curves(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) 
         tokens: Tensor,
         slope: Tensor,
         entropy_slope: Tensor,
-        m: Tensor,
-        v: Tensor,
-        lr: Tensor,
-        longest: Tensor,
-        m_share: Tensor,
-        v_share: Tensor,
+        **optimizer: Tensor,
     ) -> dict[str, Tensor]:
         """Return log-probabilities and entropies of tokens [P, G, T]; then, from the slopes of a loss by them, the next weights.
 
-        longest: to which norm the gradient is cut. m_share, v_share: 1 − βᵗ of AdamW's two moments.
+        optimizer: what `adamw` takes beside weights and gradient.
         """
         w = {name: value.detach().requires_grad_() for name, value in unpacked(weights, shapes).items()}
         (p, s), (g, t) = prompts.shape, tokens.shape[1:]
@@ -173,7 +163,7 @@ def transformer_curves(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) 
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         total = (slope * logp).sum() + (entropy_slope * entropy).sum()
         gradients = torch.autograd.grad(total, list(w.values()))
-        new = adamw(weights, torch.cat([part.flatten() for part in gradients]), m, v, lr, longest, m_share, v_share)
+        new = adamw(weights, torch.cat([part.flatten() for part in gradients]), **optimizer)
         return {"logp": logp, "entropy": entropy, **new}
 
     return {"prefill": prefill, "decode": decode, "update": update}
@@ -189,22 +179,22 @@ def _drawn_from(scores: Tensor) -> dict[str, Tensor]:
 def adamw(
     weights: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Tensor, longest: Tensor, m_share: Tensor, v_share: Tensor
 ) -> dict[str, Tensor]:
-    """Return the gradient's norm, and weights and moments after a step of `rlviz.training.adamw` along the cut gradient."""
+    """Return the gradient's norm, and weights and moments after a step of `rlviz.training.adamw` along the cut gradient.
+
+    longest: to which norm the gradient is cut. m_share, v_share: 1 − βᵗ of the two moments.
+    """
     length = (g * g).sum().sqrt()
     g = g * (longest / (length + 1e-6)).clamp(max=1.0)
     m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * (g * g)
-    return {
-        "norm": length,
-        "weights": weights - lr * (m / m_share) / ((v / v_share).sqrt() + 1e-8),
-        "m": m,
-        "v": v,
-    }
+    new = weights - lr * (m / m_share) / ((v / v_share).sqrt() + 1e-8)
+    return {"norm": length, "weights": new, "m": m, "v": v}
 
 
 def transformer(decoder: Decoder) -> dict[str, Program]:
     """Return the programs of a transformer, for all sizes of prompts, groups and responses."""
     weights = decoder.state_dict()
-    shapes = names_and_shapes(weights)
+    # the shapes of parameters in the order in which they stand in one flat array
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
     flat = torch.cat([value.detach().flatten() for value in weights.values()])
     heads, width = decoder.heads, decoder.width
     p, g, s, t = 3, 5, 7, 11  # no two sizes that go together are equal, so that none is taken for another
@@ -318,14 +308,10 @@ def trace_rule(algorithm: GroupPolicyGradient) -> dict[str, Any]:
         },
     }
     values, curves = piece_parameters(algorithm), rule_curves(algorithm)
-    below_zero = {
-        **examples["judge"],
-        "correct": responses["correct"] - 1,
-        **{n: torch.tensor(v) for n, v in values.items()},
-    }
+    refusal = ""
     try:
-        curves["judge"](**below_zero)
-        refusal = ""
+        below_zero = {**examples["judge"], "correct": responses["correct"] - 1}
+        curves["judge"](**below_zero, **{name: torch.tensor(value) for name, value in values.items()})
     except ValueError as error:
         refusal = str(error).partition(";")[0]
     programs = {name: trace(curve, values, examples[name], free=True) for name, curve in curves.items()}
@@ -370,16 +356,9 @@ def trace_pair_rule(algorithm: PreferenceOptimization) -> dict[str, Any]:
 
 # --- what is shipped ---
 
-PAIR_RULES = {DPO.name: DPO}
 PROGRAMS = Path(__file__).with_name("in_page.json.gz")
-CHECKPOINTS: dict[str, str] = {
-    "chain": "chain",
-    "chain-rare": "chain",
-    "sort": "sort",
-    "trip": "trip",
-    "ramble": "ramble",
-    "sentences": "sentences",
-}  # → its task
+# → its task; of the shipped ones those whose answers fit a row
+CHECKPOINTS = {name: name.partition("-")[0] for name in ("chain", "chain-rare", "sort", "trip", "sentences")}
 PLACES = 32  # of a prompt and its response
 
 
@@ -388,26 +367,21 @@ def packed(values: Tensor) -> str:
     return base64.b64encode(values.detach().contiguous().numpy().tobytes()).decode()
 
 
-def rotation(policy: Policy, places: int) -> Tensor:
-    """Return cosine and sine of the angles by which queries and keys are turned at so many places, [2, places, width / 2]."""
-    decoder = policy.weights
-    assert isinstance(decoder, Decoder)
-    return torch.view_as_real(decoder.rope(places))[:, 0, 0].permute(2, 0, 1)  # a page has no complex numbers
-
-
 def traced() -> dict[str, Any]:
     """Return the programs of the shipped transformers, by vocabulary, and of every algorithm that trains in a page."""
-    transformers = {kind.name: _traced_transformer(load_policy(kind.name)) for kind in KINDS}
     return {
-        "transformers": transformers,
+        "transformers": {kind.name: trace_transformer(load_policy(kind.name)) for kind in KINDS},
         "rules": {name: trace_rule(algorithm) for name, algorithm in OFFERED.items()},
-        "pair_rules": {name: trace_pair_rule(algorithm) for name, algorithm in PAIR_RULES.items()},
+        "pair_rules": {DPO.name: trace_pair_rule(DPO)},
     }
 
 
-def _traced_transformer(policy: Policy) -> dict[str, Any]:
+def trace_transformer(policy: Policy) -> dict[str, Any]:
+    """Return a shipped transformer as the page takes it: its programs, sizes, and the rotation of each place."""
     decoder = policy.weights
     assert isinstance(decoder, Decoder)
+    # cosine and sine of the angles by which queries and keys are turned, [2, places, width / 2]: a page has no complex numbers
+    turns = torch.view_as_real(decoder.rope(PLACES))[:, 0, 0].permute(2, 0, 1)
     return {
         "programs": transformer(decoder),
         "parameters": policy.num_parameters,
@@ -415,7 +389,7 @@ def _traced_transformer(policy: Policy) -> dict[str, Any]:
         "heads": decoder.heads,
         "width": decoder.width,
         "places": PLACES,
-        "turns": packed(rotation(policy, PLACES)),
+        "turns": packed(turns),
     }
 
 
@@ -466,6 +440,5 @@ def worker_script() -> str:
 
 
 if __name__ == "__main__":
-    PROGRAMS.write_bytes(
-        gzip.compress(json.dumps(traced(), separators=(",", ":"), allow_nan=False).encode(), 9, mtime=0)
-    )
+    text = json.dumps(traced(), separators=(",", ":"), allow_nan=False)
+    PROGRAMS.write_bytes(gzip.compress(text.encode(), 9, mtime=0))

@@ -222,9 +222,7 @@ class RunInspector(anywidget.AnyWidget):
         at = sorted({record.step for run in runs for record in run.records})
         tokens = sorted({step for run in runs for step in run.token_steps})
         steps = max(run.steps for run in runs)
-        graphs = curves.PAIR_GRAPHS if any(run.is_on_pairs for run in runs) else curves.GROUP_GRAPHS
-        if any(getattr(record, "reward_parts", None) for run in runs for record in run.records):
-            graphs = (curves.REWARD_GRAPH, *graphs[1:])
+        graphs = curves.graphs_of_runs([run.records for run in runs])
         looks: tuple[Literal["now", "dashed"], ...] = ("now", "dashed")
         series = [Series(name, [run.records], look) for name, run, look in zip(self._names, runs, looks, strict=False)]
         self._curves = curves.build_picture(series, graphs, at=at)

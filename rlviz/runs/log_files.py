@@ -1,6 +1,6 @@
 """What other programs write of a run, as lines: a step, and what was logged at it under the program's own names.
 
-Read is text, JSON and CSV: nothing is unpickled or run, and no file larger than LARGEST is opened.
+Read is text, JSON and CSV: nothing is unpickled or run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from small_models.files import NoJsonError, check_regular, display_path, parse, 
 
 Line = tuple[int, dict[str, float]]
 
-LARGEST = 512 * 2**20  # bytes of one file
 LAST_STEP = 10**15  # beyond it no step of a run can be
 STEPS = (  # names of a step, the trainer's own first
     "train/global_step", "training/global_step", "trainer/global_step", "global_step", "global_step/max_steps", "train/step",
@@ -35,8 +34,8 @@ VERL_VALUE = re.compile(rf"(?:np\.\w{{1,20}}\()?({NUMBER})")
 ENTRY = re.compile(
     rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?= ?[,}}])"""
 )
-QUOTED_NAME = re.compile(r"""['"]: """)
-BROKEN = 200  # lines of one dictionary at most
+# a line, or those of a dictionary that was broken over several, each with a name
+PRINTED = re.compile(r"""[^{\n]*\{[^{}\n]*(?:\n(?=[^{}\n]*['"]: )[^{}\n]*){1,200}\n?[^{}\n]*\}[^{\n]*|[^\n]+""")
 PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w/.]{{0,{LONGEST_NAME}}}) ?[:=] ?({NUMBER})(?![\w.:/%])")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 NOT_JSON = re.compile(rb"(?<=[:,\[ ])(?:NaN|-?Infinity)\b")  # Python writes them for numbers that are not finite
@@ -51,23 +50,23 @@ def find_log(path: Path) -> list[Path]:
         raise ValueError(f"{display_path(path)} is not there")
     files = [path]
     if path.is_dir():
-        states = [*path.glob(TRL_LOG), *path.glob(f"checkpoint-*/{TRL_LOG}")]
         logs = [sorted(path.glob(f"*{ending}"), key=lambda file: file.stat().st_mtime) for ending in ENDINGS]
         files = next(filter(None, logs), [])
-        if states:
-            numbers = [state.parent.name.removeprefix("checkpoint-") for state in states]
-            # the state beside the checkpoints is the last
-            steps = [float(number) if number.isdigit() else math.inf for number in numbers]
-            files = [states[steps.index(max(steps))]]
+        if states := [*path.glob(TRL_LOG), *path.glob(f"checkpoint-*/{TRL_LOG}")]:
+            files = [max(states, key=_checkpoint_step)]
         elif not files:
             raise ValueError(f"{display_path(path)} has no log in it. Known are {KNOWN}")
         elif files[0].suffix != ".csv":
             files = files[-1:]
     for file in files:
         check_regular(file)
-        if (size := file.stat().st_size) > LARGEST:
-            raise ValueError(f"{display_path(file)} must be at most {LARGEST // 2**20} MB; it has {size // 2**20}")
     return files
+
+
+def _checkpoint_step(state: Path) -> float:
+    """Return the step of a checkpoint's state; that beside the checkpoints is the last."""
+    step = state.parent.name.removeprefix("checkpoint-")
+    return float(step) if step.isdigit() else math.inf
 
 
 def parse_log(file: Path) -> tuple[list[Line], list[int]]:
@@ -148,8 +147,9 @@ def _console_lines(file: Path) -> Iterator[Line]:
     """
     epochs: list[float] = []
     step, head = 0, []
-    texts = COLOUR.sub("", read_file(file).decode("utf-8", "replace")).splitlines()
-    for text in _join_broken(texts):
+    printed = "\n".join(COLOUR.sub("", read_file(file).decode("utf-8", "replace")).splitlines())
+    texts = [match[0].replace("\n", " ") for match in PRINTED.finditer(printed)]
+    for text in texts:
         if match := VERL_LINE.search(text):  # NAME:VALUE - NAME:VALUE
             step = int(match[1])
             parts = (part.rpartition(":") for part in match[2].split(" - "))
@@ -182,22 +182,6 @@ def _console_lines(file: Path) -> Iterator[Line]:
                     yield _history_line(row, display_path(file))
     if not step and not head:
         yield from _pair_lines(texts)
-
-
-def _join_broken(texts: Iterable[str]) -> Iterator[str]:
-    """Give lines, those of a dictionary that was broken over several as one."""
-    pending: list[str] = []
-    for text in texts:
-        ends = "}" in text
-        if pending and ("{" in text or len(pending) >= BROKEN or not (ends or QUOTED_NAME.search(text))):
-            yield " ".join(pending)
-            pending = []
-        pending.append(text)
-        if ends or (len(pending) == 1 and "{" not in text):
-            yield " ".join(pending)
-            pending = []
-    if pending:
-        yield " ".join(pending)
 
 
 def _pair_lines(texts: Iterable[str]) -> Iterator[Line]:

@@ -5,6 +5,7 @@ Parquet is read by pyarrow; nothing is unpickled or run (`log_files.py` reads th
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -13,18 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rlviz
-from rlviz.runs.log_files import ENDINGS, LARGEST, find_log, merge_lines, parse_log
-from rlviz.runs.log_names import (
-    GRPO,
-    LONGEST_NAME,
-    VERL,
-    WRITERS,
-    extra_column,
-    is_accuracy,
-    metric_name,
-    nonfinite_columns,
-    writer_of,
-)
+from rlviz.runs.log_files import ENDINGS, find_log, merge_lines, parse_log
+from rlviz.runs.log_names import LONGEST_NAME, WRITERS, extra_column, is_accuracy, metric_name, nan_column, writer_of
 from rlviz.training.files import json_text, write_text
 from rlviz.training.run_folder import RunFolder, is_of_trl
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
@@ -34,7 +25,6 @@ from small_models.files import check_regular, display_path, read_lines
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_ROWS = 1_000_000  # completions of one file
 RIGHT = 0.5  # of the first reward function: from above this a response counts as right
 BEFORE = "Step 0 was left out: an evaluation before training, and steps are counted from 1 here."
 COMPLETIONS = "completions"
@@ -85,13 +75,6 @@ class ImportedRun:
         # not the KL: a run without a KL term logs none
         expected = "reward", "grad_norm", "entropy", "truncated", "zero_variance_groups"
         return tuple(names[name] for name in expected if name in names and name not in logged)
-
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """One row a step, with the columns that there are; `plot_learning_curves` draws it."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.rows))
 
     @property
     def logged(self) -> pd.DataFrame:
@@ -149,31 +132,32 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         (step, {metric_name(name): value for name, value in numbers.items() if len(name) <= LONGEST_NAME})
         for step, numbers in merge_lines(line for lines, _ in logs for line in lines)
     ]
-    resumed = {step for _, steps_again in logs for step in steps_again}
-    logged = {name for _, numbers in steps for name in numbers}
-    source = writer_of(logged)
+    resumed = sorted({step for _, steps_again in logs for step in steps_again})
+    source = writer_of({name for _, numbers in steps for name in numbers})
     names = WRITERS[source].names
 
     # A step's numbers go to the columns of a record, to the extras of `diagnose`, or to the others, which have no name here.
     rows: list[dict[str, Any]] = []
     extras, others = [], set()
-    for (step, numbers), nonfinite in zip(steps, nonfinite_columns(numbers for _, numbers in steps), strict=True):
-        row = {
-            column: numbers[name] for name, column in names.items() if name in numbers
-        }  # a later name replaces an earlier
-        extra = {column: value for name, value in numbers.items() if (column := extra_column(name))} | nonfinite
+    for step, numbers in steps:
+        # a later name of a column replaces an earlier
+        row = {column: numbers[name] for name, column in names.items() if name in numbers}
+        extra = {"resumed": 1.0} if step in resumed else {}
         for name, value in numbers.items():
             if is_accuracy(name):
                 row.setdefault("accuracy" if name.startswith("rewards/") else "held_out_accuracy", value)
-            elif name not in names and not extra_column(name):
+            elif column := extra_column(name):
+                extra[column] = value
+            elif name not in names:
                 others.add(name)
+            if not math.isfinite(value) and (column := nan_column(name)):
+                extra[column] = 1.0
         if row and step >= 1:
             rows.append({"step": step, **row})
-            extras.append({**extra, "resumed": 1.0} if step in resumed else extra)
+            extras.append(extra)
     if not rows:
-        what = "TRL or verl" if not logged & {*GRPO, *VERL} else WRITERS[source].title
-        few = ", ".join(list(names)[:4])
-        raise ValueError(f"{display_path(files[0])} has none of the metrics of {what}: {few}, …; {WHICH_FILE}")
+        few = ", ".join([*names][:4])
+        raise ValueError(f"{display_path(files[0])} has none of the metrics that are known: {few}, …; {WHICH_FILE}")
 
     # TRL writes completions beside its log; of steps without a row here nothing is shown.
     groups, notes = _completions(files[0])
@@ -181,8 +165,7 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     if any(step == 0 for step, _ in steps):
         notes.append(BEFORE)
     if resumed:
-        again = ", ".join(map(str, sorted(resumed)))
-        notes.append(f"Resumed at step {again}: of steps that were made twice the later holds.")
+        notes.append(f"Resumed at step {', '.join(map(str, resumed))}: of steps that were made twice the later holds.")
     run = ImportedRun(source, tuple(rows), tuple(extras), groups, tuple(sorted(others - {"step"})), tuple(notes))
     if out is not None:
         run.save(out)
@@ -222,11 +205,7 @@ def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[
     groups: dict[int, tuple[GroupRecord, ...]] = {}
     for file in files:
         check_regular(file)
-        if file.stat().st_size > LARGEST:
-            raise ValueError(f"{display_path(file)} must be at most {LARGEST // 2**20} MB")
         try:
-            if parquet.ParquetFile(file).metadata.num_rows > MOST_ROWS:
-                raise ValueError(f"{display_path(file)} must have at most {MOST_ROWS:,} rows")
             table = parquet.read_table(file).to_pylist()
         except (ArrowException, OSError) as error:
             raise ValueError(f"{display_path(file)} is no whole parquet file ({str(error).splitlines()[0]})") from None

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from rlviz.types import PART
@@ -22,7 +23,6 @@ WINDOWS = 8  # in a run: long enough for a median, short enough to see a turn
 SHORTEST, LONGEST = 5, 25  # steps of a window
 FEWEST_ROWS = 3  # of a window: a median of two is no defence against an odd one
 APART = 4  # windows, so that a beginning and an end are apart
-FIRST = 3  # steps of the first median: a learning rate that is far too large breaks a policy before a window is full
 EQUAL = 1e-6  # rewards that differ by less are equal; float32 rounds a constant's standard deviation to 1e-8
 TINY = 1e-12  # in place of no noise
 CLEAR = 2  # standard deviations of one step, from which on a fall of a median is no noise
@@ -30,15 +30,15 @@ KL_AT_FIRST = 0.01  # nats a token: below it the KL of a first row is rounding, 
 SOLVED = 0.99  # of a reward whose largest value is 1
 SCALE = 1.4826 / 2**0.5  # from the median size of steps' differences to the standard deviation of one normal value
 NAN = {
-    kind: f"nan {kind}:" for kind in ("critic", "kl", "clip", "other")
-}  # what was no number, `log_names.nonfinite_columns`
+    kind: f"nan {kind}:" for kind in ("critic", "measured")
+}  # before the name of what was logged as no finite number
 
 
 class RunSeries:
     """The numbers of a run over its S rows. steps: the number of the step that each was logged at. settings: known ones, by name.
 
     columns: name → [S], not a number where there is none, with what `DERIVED` makes of them. every: steps from one row to the
-    next; done: steps that the rows tell of; window: rows of a median. first_median: the row of the first one.
+    next; done: steps that the rows tell of; window: rows of a median.
     """
 
     def __init__(self, columns: Mapping[str, Values], settings: Mapping[str, Any]) -> None:
@@ -49,13 +49,10 @@ class RunSeries:
         self.done = min(self.steps_since(0), int(self.steps[-1]))
         window = int(np.clip(self.done // WINDOWS, SHORTEST, LONGEST))
         self.window = max(FEWEST_ROWS, math.ceil(window / self.every))
-        self.first_median = min(FIRST, rows) - 1  # of a log with one or two rows the last, for rules that need no more
         self.columns = dict(columns)
         self.smooth = cache(self._smooth)
         self.lost_part = ""  # the reward function that pays less than at first, filled by `_part_lost`
-        # the measurements that were logged as no number, of clips with those of the KL, which have the same cause
-        nan = {kind: [c.removeprefix(begin) for c in columns if c.startswith(begin)] for kind, begin in NAN.items()}
-        self.not_numbers = {k: ", ".join([*(nan["kl"] if k == "clip" else []), *names]) for k, names in nan.items()}
+        self.not_numbers = {kind: ", ".join(self.with_prefix(prefix)) for kind, prefix in NAN.items()}
         with np.errstate(all="ignore"):
             for name, derive in DERIVED.items():
                 self.columns[name] = derive(self)
@@ -89,24 +86,15 @@ class RunSeries:
     def latest(self, name: str) -> Values:
         """Return for each row the number measured last."""
         values = self[name]
-        rows = np.where(np.isfinite(values), np.arange(len(values)), -1)
-        last = np.maximum.accumulate(rows)
-        return np.where(last < 0, np.nan, values[last])
+        return pd.Series(np.where(np.isfinite(values), values, np.nan)).ffill().to_numpy()
 
     def _smooth(self, name: str) -> Values:
-        """Return the median over the window that ends with each row, over fewer rows at first, from the first median on."""
-        values, smoothed = self.latest(name), self.constant(np.nan)
-        for row in range(self.first_median, min(len(values), self.window)):
-            smoothed[row] = np.median(values[: row + 1])
-        if len(values) >= self.window:
-            windows = np.lib.stride_tricks.sliding_window_view(values, self.window)
-            smoothed[self.window - 1 :] = np.median(windows, axis=-1)
-        return smoothed
+        """Return the median over the window that ends with each row, over fewer rows at first."""
+        return pd.Series(self.latest(name)).rolling(self.window, min_periods=1).median().to_numpy()
 
     def first(self, name: str) -> float:
         """Return the median over the first full window."""
-        values = self.latest(name)[: self.window]
-        return float(np.median(values)) if len(values) == self.window else np.nan
+        return float(self.smooth(name)[self.window - 1]) if len(self.steps) >= self.window else np.nan
 
 
 def _ratio(above: Values, below: Values) -> Values:
@@ -133,13 +121,6 @@ def _not_finite(run: RunSeries) -> Values:
 def _nan(run: RunSeries, kind: str) -> Values:
     """Return 1 where a metric of this kind was logged as no finite number, else 0."""
     return np.asarray(np.fmax.reduce([run.constant(0.0), *run.with_prefix(NAN[kind]).values()]))
-
-
-def _kl_unmeasured(run: RunSeries) -> Values:
-    """Return 1 if the KL alone was no number in each row that has it, else 0."""
-    columns = run.with_prefix(NAN["kl"]).values()
-    always = bool(columns) and not _nan(run, "clip").any() and all(np.nanmin(values) == 1 for values in columns)
-    return run.constant(float(always))
 
 
 def _all_equal(run: RunSeries) -> Values:
@@ -231,10 +212,8 @@ DERIVED: Mapping[str, Callable[[RunSeries], Values]] = {
     "cut_off_right": lambda run: run["accuracy"] + run["truncated"] - 1,
     "not_finite": _not_finite,
     "nan_critic": lambda run: _nan(run, "critic") * np.isfinite(run["loss"]),
-    "nan_clip": lambda run: np.fmax.accumulate(_nan(run, "clip")),
-    "nan_other": lambda run: np.fmax.accumulate(_nan(run, "other")),
+    "nan_measured": lambda run: np.fmax.accumulate(_nan(run, "measured")),
     "end_tokens_so_far": lambda run: np.fmax.accumulate(run["end_tokens"]),
-    "kl_unmeasured": _kl_unmeasured,
     "loss_size": lambda run: np.abs(run["loss"]),
     "loss_over_kl": lambda run: _ratio(run["loss"], run["beta"] * run["kl"]),
     # 1 where the loss takes the tokens' ratios
@@ -254,26 +233,6 @@ DERIVED: Mapping[str, Callable[[RunSeries], Values]] = {
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number a row, made of one column.
-
-    compute: (run, column) → [S]. at_first: the same where there is no median yet, (run, column, row) → the number there; as
-    measured by default. is_change: whether it compares with what was before, so that it is 0 at the first step.
-    """
-
-    compute: Callable[[RunSeries, str], Values]
-    at_first: Callable[[RunSeries, str, int], float] = lambda run, x, row: float(run.latest(x)[row])
-    is_change: bool = False
-
-
-def _change(
-    compute: Callable[[RunSeries, str], Values],
-    at_first: Callable[[RunSeries, str, int], float] = lambda run, x, row: 0.0,
-) -> Measure:
-    return Measure(compute, at_first, is_change=True)
-
-
-@dataclass(frozen=True)
 class Condition:
     """A measure of a column of a run held against a limit; because: why the limit is what it is."""
 
@@ -290,25 +249,16 @@ class Condition:
 
     def measured(self, run: RunSeries) -> Values:
         """Return the measure at each row, [S]."""
-        return MEASURES[self.measure].compute(run, self.column)
+        return MEASURES[self.measure](run, self.column)
 
-    def holds(self, measured: Values | float) -> NDArray[np.bool_]:
+    def holds(self, measured: Values) -> NDArray[np.bool_]:
         """Return where numbers of the measure are what they must be."""
         return np.asarray(measured >= self.limit if self.sign == "≥" else measured <= self.limit)
-
-    def holds_at_first(self, run: RunSeries, row: int) -> bool:
-        """Return whether it holds at a row where no median is yet."""
-        return bool(self.holds(MEASURES[self.measure].at_first(run, self.column, row)))
 
 
 def _first_row(run: RunSeries, x: str) -> Values:
     measured = run[x][np.isfinite(run[x])]
     return run.constant(measured[0] if len(measured) else np.nan)
-
-
-def _after_first(run: RunSeries, x: str) -> Values:
-    """Return the medians without those before the end of the first window."""
-    return np.where(np.arange(len(run.steps)) < run.window - 1, np.nan, run.smooth(x))
 
 
 def _drift(run: RunSeries, x: str) -> Values:
@@ -319,18 +269,8 @@ def _drift(run: RunSeries, x: str) -> Values:
     return _ratio(moved, _noise(values) * np.sqrt(2 / third))
 
 
-def _best(run: RunSeries, x: str) -> Values:
-    return np.fmax(np.fmax.accumulate(run.smooth(x)), run.latest(x)[:1])
-
-
-def _below_first(run: RunSeries, x: str, row: int) -> float:
-    """Return how far it is below its first step: a policy may be lost before there is a median."""
-    return float(run.latest(x)[0] - run.latest(x)[row])
-
-
-def _column_noise(run: RunSeries, x: str) -> float:
-    """Return a column's noise, next to nothing where there is none, so that a fall is without end in it."""
-    return max(_noise(run.latest(x)), TINY)
+def _most(run: RunSeries, x: str) -> Values:
+    return np.asarray(np.fmax.accumulate(run.smooth(x)))
 
 
 def _last_quarter(run: RunSeries, x: str) -> Values:
@@ -338,43 +278,34 @@ def _last_quarter(run: RunSeries, x: str) -> Values:
     return smooth - smooth[rows - (rows + 1) // 4]
 
 
-MEASURES: Mapping[str, Measure] = {  # as rules.md calls them
+MEASURES: Mapping[str, Callable[[RunSeries, str], Values]] = {  # (run, column) → [S], as rules.md calls them
     # the median over the last window
-    "now": Measure(lambda run, x: run.smooth(x)),
+    "now": lambda run, x: run.smooth(x),
     # as measured last, not smoothed: what has no noise, or an evaluation of a thousand prompts
-    "last": Measure(lambda run, x: run.latest(x)),
+    "last": lambda run, x: run.latest(x),
     # the median over the first window, the same at all steps
-    "first": Measure(lambda run, x: run.constant(run.first(x))),
+    "first": lambda run, x: run.constant(run.first(x)),
     # its largest median so far
-    "most": Measure(lambda run, x: np.fmax.accumulate(run.smooth(x))),
+    "most": _most,
     # as measured at step 1, before the first update; not a number where that step was not logged by itself
-    "at step 1": Measure(lambda run, x: run.constant(run[x][0] if run.steps[0] == 1 else np.nan)),
+    "at step 1": lambda run, x: run.constant(run[x][0] if run.steps[0] == 1 else np.nan),
     # as measured first, the same at all steps: what was there before any update, or in the first steps that were logged
-    "in the first row": Measure(_first_row),
-    "times its first row": Measure(lambda run, x: _ratio(run.smooth(x), _first_row(run, x))),
-    # its largest median so far, or its first step
-    "best": Measure(_best),
-    # how far it is below that
-    "below its best": _change(lambda run, x: _best(run, x) - run.smooth(x), _below_first),
-    # the same in standard deviations of a single step
-    "below its best in noise": _change(
-        lambda run, x: (_best(run, x) - run.smooth(x)) / _column_noise(run, x),
-        lambda run, x, row: _below_first(run, x, row) / _column_noise(run, x),
-    ),
-    # how far it is above the first window, and below it
-    "above its start": _change(lambda run, x: _after_first(run, x) - run.first(x)),
-    "below its start": _change(lambda run, x: run.first(x) - _after_first(run, x)),
-    "times its start": Measure(lambda run, x: _ratio(_after_first(run, x), run.constant(run.first(x)))),
-    # how far it is above the first window, in standard deviations of a single step about its neighbours
-    "risen in noise": _change(
-        lambda run, x: _ratio(_after_first(run, x) - run.first(x), run.constant(_noise(run.latest(x))))
-    ),
+    "in the first row": _first_row,
+    "times its first row": lambda run, x: _ratio(run.smooth(x), _first_row(run, x)),
+    # how far it is below its largest median so far; the same in standard deviations of a single step, next to nothing for none
+    "below its best": lambda run, x: _most(run, x) - run.smooth(x),
+    "below its best in noise": lambda run, x: (_most(run, x) - run.smooth(x)) / max(_noise(run.latest(x)), TINY),
+    # how far it is above the first window, and below it; the first in standard deviations of a single step about its neighbours
+    "above its start": lambda run, x: run.smooth(x) - run.first(x),
+    "below its start": lambda run, x: run.first(x) - run.smooth(x),
+    "risen in noise": lambda run, x: _ratio(run.smooth(x) - run.first(x), run.constant(_noise(run.latest(x)))),
+    "times its start": lambda run, x: _ratio(run.smooth(x), run.constant(run.first(x))),
     # mean of the last third of the steps so far minus that of the first third, in standard errors of this difference
-    "drift": _change(_drift),
+    "drift": _drift,
     # how far it is above its smallest median so far
-    "above its least": _change(lambda run, x: run.smooth(x) - np.fmin.accumulate(run.smooth(x))),
+    "above its least": lambda run, x: run.smooth(x) - np.fmin.accumulate(run.smooth(x)),
     # how far the last evaluation is below the best one so far
-    "last below its best": _change(lambda run, x: np.fmax.accumulate(run.latest(x)) - run.latest(x)),
+    "last below its best": lambda run, x: np.fmax.accumulate(run.latest(x)) - run.latest(x),
     # how much it rose over the last quarter of the steps so far
-    "risen in the last quarter": _change(_last_quarter),
+    "risen in the last quarter": _last_quarter,
 }

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import rlviz.algorithms
@@ -28,6 +27,7 @@ from rlviz.page.widget import fragment, pack, page
 from rlviz.pictures.parameters import LABELS
 from rlviz.runs import in_page, recordings, sentences
 from rlviz.runs.curves import BELOW
+from rlviz.runs.in_page import CHECKPOINTS
 from rlviz.runs.judge import judge_payload
 from rlviz.runs.tries import SENTENCE_TRIES, TRIES
 from rlviz.settings import declarations
@@ -37,54 +37,47 @@ from small_models.checks import checked, short_repr
 TITLE = "A language model learns what you reward"
 FILES = ("packed", "run", "draw", "tasks", "group", "sentences", "playground")
 TAB_FILES = (*FILES, "taste", "judge", "tabs")  # of a page with all tabs
-POLICIES = {name: task for name, task in in_page.CHECKPOINTS.items() if task != "ramble"}  # whose answers fit a row
 STORY = "sentences"  # the task that is shown as a story
 RESPONSES = 128  # of a step, of which G answer one prompt
 WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0.6, 0.9)
-
-
-@dataclass(frozen=True)
-class Stops:
-    """A slider: what it is called, where it can stand, and what it does.
-
-    is_piece: whether it is a number of an algorithm's pieces. idle: of which other control `of`, `at` which of its values,
-    it does nothing, and `why`.
-    """
-
-    label: str
-    stops: tuple[float, ...]
-    about: str
-    is_piece: bool = False
-    idle: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what playground.js takes of it."""
-        return {"label": self.label, "stops": self.stops, "about": self.about, "own": self.is_piece, "idle": self.idle}
-
-
-AT_RATIO_1: Mapping[str, Any] = {"of": "updates_per_rollout", "at": 1, "why": "acts from the 2nd update on"}
-SLIDERS = {  # the other numbers of an algorithm's pieces keep their values
-    "eps_low": Stops(
-        LABELS["eps_low"], WIDTHS, "how far a ratio may fall before the clip cuts the gradient", True, AT_RATIO_1
-    ),
-    "eps_high": Stops(
-        LABELS["eps_high"], (*WIDTHS, 2, 5), "how far a ratio may rise before the clip cuts it", True, AT_RATIO_1
-    ),
-    "beta": Stops(
-        LABELS["beta"], (0, 0.001, 0.01, 0.04, 0.1, 0.2, 0.5, 1), "weight of the KL to the first model", True
-    ),
-    "group_size": Stops(
-        LABELS["group_size"], (2, 4, 8, 16, 32), f"answers to each prompt; {RESPONSES} answers a step in all"
-    ),
-    "lr": Stops(LABELS["lr"], (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 1, 1000), "of AdamW at its peak"),
-    "updates_per_rollout": Stops(
-        LABELS["updates_per_rollout"], (1, 2, 4, 8, 16), "how often the same answers are used"
-    ),
+AT_RATIO_1 = {"of": "updates_per_rollout", "at": 1, "why": "acts from the 2nd update on"}
+# Where each can stand and what it does; own: it is a number of an algorithm's pieces, of which the others keep their values;
+# idle: of which other control, at which of its values, it does nothing, and why.
+SLIDERS: Mapping[str, dict[str, Any]] = {
+    "eps_low": {
+        "stops": WIDTHS,
+        "about": "how far a ratio may fall before the clip cuts the gradient",
+        "own": True,
+        "idle": AT_RATIO_1,
+    },
+    "eps_high": {
+        "stops": (*WIDTHS, 2, 5),
+        "about": "how far a ratio may rise before the clip cuts it",
+        "own": True,
+        "idle": AT_RATIO_1,
+    },
+    "beta": {
+        "stops": (0, 0.001, 0.01, 0.04, 0.1, 0.2, 0.5, 1),
+        "about": "weight of the KL to the first model",
+        "own": True,
+    },
+    "group_size": {
+        "stops": (2, 4, 8, 16, 32),
+        "about": f"answers to each prompt; {RESPONSES} answers a step in all",
+    },
+    "lr": {"stops": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 1, 1000), "about": "of AdamW at its peak"},
+    "updates_per_rollout": {"stops": (1, 2, 4, 8, 16), "about": "how often the same answers are used"},
 }
 TASKS_IN_WORDS = (
     "chain: the last digit of a sum of five; chain-rare: the same, by a policy that hardly ever writes the sums on the way; "
     "sort: five letters in order; trip: three digits with a given sum; sentences: words that you reward"
 )
+MISTAKE = {
+    "label": "reward",
+    "options": [{"value": "rule", "text": "right"}, {"value": "mistake", "text": "right, or ends in 7"}],
+    "value": "rule",
+    "about": "what is paid: the right answers, or by a check with a mistake",
+}
 MOST_STEPS = 1000
 RECORDED = {  # algorithm → its recorded run, and why the page does not train it
     "PPO": ("ppo", "a second model that the page has not"),
@@ -111,53 +104,46 @@ def controls(
     yours: algorithms that join the choice, the first of them chosen. recorded: algorithm of RECORDED → links to go on from its
     recorded run; it can then be chosen. Of the task of sentences the reward has controls of its own, and no KL holds at first.
     """
-    algorithms: list[dict[str, Any]] = []
-    for section, members in {"Yours": yours, "The family": ALGORITHMS, "Relatives": RELATIVES}.items():
-        for member in members:
-            python = next((name for name, value in vars(rlviz.algorithms).items() if value is member), member.name)
-            option: dict[str, Any] = {"value": member.name, "text": member.name, "section": section, "python": python}
-            if lacks := _page_lacks(member):
-                option["why"] = lacks
-            if recorded and member.name in recorded:
-                name, words = RECORDED[member.name]
-                text = f"{member.name} needs {lacks}, {words}: this is a recorded run on chain, with seed 0."
-                option["recorded"] = {"name": name, "text": text, "links": recorded[member.name]}
-            algorithms.append(option)
-    others = [{"value": "", "text": "none"}, *(option for option in algorithms if "why" not in option)]
+    sections = {"Yours": yours, "The family": ALGORITHMS, "Relatives": RELATIVES}
+    options = [_option(one, section, recorded or {}) for section, members in sections.items() for one in members]
+    others = [{"value": "", "text": "none"}, *(option for option in options if "why" not in option)]
+    first_algorithm, is_story = yours[0] if yours else GRPO, task == STORY
+    algorithm = {"label": "algorithm", "options": options, "value": first_algorithm.name}
+    tasks = [{"value": name, "text": name} for name in CHECKPOINTS if (name == STORY) == is_story]
     # A slider begins where training would: at the piece's number, or the setting's default.
-    declared = declarations(TrainSettings)
-    first = {
-        **numbers(GRPO),
-        **(numbers(yours[0]) if yours else {}),
-        "group_size": 8,
-        **{name: declared[name].default for name in ("lr", "updates_per_rollout")},
-    }
-    is_story = task == STORY
-    tasks = [{"value": name, "text": name} for name in POLICIES if (name == STORY) == is_story]
-    rewards = [{"value": "rule", "text": "right"}, {"value": "mistake", "text": "right, or ends in 7"}]
-    paid = "what is paid: the right answers, or by a check with a mistake"
-    mistake = {"reward": {"label": "reward", "options": rewards, "value": "rule", "about": paid}}
+    defaults = {name: declared.default for name, declared in declarations(TrainSettings).items()}
+    first = {**defaults, **numbers(GRPO), **numbers(first_algorithm), "group_size": 8}
     sliders = {
-        name: {**slider.as_json(), "low": slider.stops[0], "high": slider.stops[-1], "value": first[name]}
-        for name, slider in SLIDERS.items()
+        name: {**one, "label": LABELS[name], "low": one["stops"][0], "high": one["stops"][-1], "value": first[name]}
+        for name, one in SLIDERS.items()
     }
-    leash = {"beta": {**sliders["beta"], "label": "KL β", "value": 0, "inRewardRow": True}} if is_story else {}
+    leash = {}
     if is_story:  # what acts at once stands first
+        leash = {"beta": {**sliders.pop("beta"), "label": "KL β", "value": 0, "inRewardRow": True}}
         sliders = {name: sliders[name] for name in sorted(sliders, key=lambda name: name.startswith("eps"))}
     return {
         **leash,
         "task": {"label": "task", "options": tasks, "value": task, "about": TASKS_IN_WORDS},
-        "algorithm": {
-            "label": "algorithm",
-            "options": algorithms,
-            "value": yours[0].name if yours else GRPO.name,
-            "about": "how rewards become pushes; each brings its own numbers",
-        },
+        "algorithm": {**algorithm, "about": "how rewards become pushes; each brings its own numbers"},
         "beside": {"label": "beside", "options": others, "value": "", "about": "a second run on the same seed"},
-        **{name: slider for name, slider in sliders.items() if name not in leash},
-        **(sentences.reward_controls() if is_story else mistake),
+        **sliders,
+        **(sentences.reward_controls() if is_story else {"reward": MISTAKE}),
         "seed": {"label": "seed", "low": 0, "high": 9999, "value": 0},
     }
+
+
+def _option(algorithm: Algorithm, section: str, recorded: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Return an algorithm as one of the choice: the name that Python has for it, and why it cannot be trained, if so."""
+    name = algorithm.name
+    python = next((key for key, value in vars(rlviz.algorithms).items() if value is algorithm), name)
+    option: dict[str, Any] = {"value": name, "text": name, "section": section, "python": python}
+    if lacks := _page_lacks(algorithm):
+        option["why"] = lacks
+    if name in recorded:
+        run, words = RECORDED[name]
+        text = f"{name} needs {lacks}, {words}: this is a recorded run on chain, with seed 0."
+        option["recorded"] = {"name": run, "text": text, "links": recorded[name]}
+    return option
 
 
 def _page_lacks(algorithm: Algorithm) -> str:
@@ -168,16 +154,15 @@ def _page_lacks(algorithm: Algorithm) -> str:
     return next(words for kind, words in kinds.items() if isinstance(algorithm, kind))
 
 
-OTHER_CURVES: dict[
-    str, tuple[str, str, tuple[float | str, float | str]]
-] = {  # a choice below → its words, the title of its graph, and its limits
-    "entropy": ("entropy", "entropy: how open the next token still is, nats", ("least_entropy", "most_entropy")),
-    "kl": ("KL", "KL to the model it began as, nats a token", ("least_kl", "most_kl")),
-    "clipped": ("clip", "share of tokens that the clip cuts during the updates", ("least_clipped", "most_clipped")),
-    "dead": ("dead groups", "share of dead groups", (-BELOW, 1)),
-    "grad_norm": ("gradient", "norm of the gradient", ("least_grad_norm", "most_grad_norm")),
-    "reward": ("reward", "mean reward", (-BELOW, 1)),
+OTHER_CURVES: Mapping[str, tuple[str, str]] = {  # a choice below → its words, and the title of its graph
+    "entropy": ("entropy", "entropy: how open the next token still is, nats"),
+    "kl": ("KL", "KL to the model it began as, nats a token"),
+    "clipped": ("clip", "share of tokens that the clip cuts during the updates"),
+    "dead": ("dead groups", "share of dead groups"),
+    "grad_norm": ("gradient", "norm of the gradient"),
+    "reward": ("reward", "mean reward"),
 }
+SHARES = {"dead", "reward"}  # whose limits are fixed
 
 
 def accuracy_panel() -> Panel:
@@ -200,15 +185,15 @@ def curves(above: Panel, show: Choice) -> Picture:
     """Return the curves of a run: one graph above, and below what else one may ask, a choice of OTHER_CURVES."""
     panels = [above]
     for name in [name for name in show.options if name]:
-        _, title, limits = OTHER_CURVES[name]
         marks = (
             Line("ghost_step", f"ghost_{name}", colour="grey", width=1.5, when="hasGhost"),
             Line("beside_step", f"beside_{name}", colour="vermilion", when="hasBeside"),
             Line("step", name, colour="blue"),
             Rule("changed", colour="ink", when="hasChanged"),
         )
+        y = Axis("", -BELOW, 1) if name in SHARES else Axis("", f"least_{name}", f"most_{name}")
         x = Axis("step", 0, "steps", whole=True)
-        panels.append(Panel(title, x, Axis("", *limits), marks, when=f"show={name}", tall=0.42))
+        panels.append(Panel(OTHER_CURVES[name][1], x, y, marks, when=f"show={name}", tall=0.42))
     return Picture("", "", tuple(panels), {"show": show}, (), alt="The curves of the run, by step.", columns=1)
 
 
@@ -218,28 +203,25 @@ def page_payload(
     """Return what playground.js shows, as JSON has it; yours, recorded: see `controls`."""
     groups, is_story = [*yours, *in_page.OFFERED.values()], task == STORY
     usual = {algorithm.name: numbers(algorithm) for algorithm in reversed(groups)}
-    words = {name: text for name, (text, *_) in OTHER_CURVES.items()}
-    if is_story:
-        show = Choice(
-            {"": "more …", **{name: words[name] for name in ("entropy", "kl", "clipped", "dead")}}, "", "below"
-        )
-        picture = curves(sentences.language_panel(), show)
-        first = {name: {**values, **({"beta": 0} if "beta" in values else {})} for name, values in usual.items()}
-        more = {"story": sentences.story_payload(), "usualNumbers": usual}
-    else:
-        picture, first, more = curves(accuracy_panel(), Choice(words, "entropy", "below")), usual, {}
-    return {
+    words = {name: text for name, (text, _) in OTHER_CURVES.items()}
+    payload: dict[str, Any] = {
         "controls": controls(*yours, task=task, recorded=recorded),
-        "numbers": first,
+        "numbers": usual,
         "others": [algorithm.name for algorithm in groups if algorithm in ALGORITHMS],
         "tries": [vars(experiment) for experiment in (SENTENCE_TRIES if is_story else TRIES)],
-        "curves": {"name": "curves", "picture": to_json(picture), "values": {}, "data": {}},
         "mostSteps": MOST_STEPS,
         "below": BELOW,
         "responses": RESPONSES,
         "call": list(sentences.CALL if is_story else CALL),
-        **more,
     }
+    if is_story:
+        few = {name: words[name] for name in ("entropy", "kl", "clipped", "dead")}
+        picture = curves(sentences.language_panel(), Choice({"": "more …", **few}, "", "below"))
+        no_kl = {name: {**values, "beta": 0} if "beta" in values else values for name, values in usual.items()}
+        payload |= {"numbers": no_kl, "usualNumbers": usual, "story": sentences.story_payload()}
+    else:
+        picture = curves(accuracy_panel(), Choice(words, "entropy", "below"))
+    return {**payload, "curves": {"name": "curves", "picture": to_json(picture), "values": {}, "data": {}}}
 
 
 def tabs(recorded: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
@@ -260,7 +242,7 @@ def training_parts(*yours: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
     opening = in_page.opening_message()
     rules = {**opening["rules"], **{algorithm.name: in_page.trace_rule(algorithm) for algorithm in yours}}
     programs = {"worker": in_page.worker_script(), "open": {**opening, "rules": rules}}
-    return {"programs": programs, **{name: in_page.pack_checkpoint(name) for name in POLICIES}}
+    return {"programs": programs, **{name: in_page.pack_checkpoint(name) for name in CHECKPOINTS}}
 
 
 def standalone_page() -> str:
@@ -284,7 +266,7 @@ class NotebookPlayground:
         payload, parts = page_payload(*yours, task=task), training_parts(*yours)
         payload["controls"]["algorithm"]["value"] = algorithm.name
         # of the policies only those of this task go into the notebook
-        policies = [name for name, trained_on in POLICIES.items() if trained_on == POLICIES[task]]
+        policies = [name for name, trained_on in CHECKPOINTS.items() if trained_on == CHECKPOINTS[task]]
         payload["controls"]["task"]["options"] = [{"value": name, "text": name} for name in policies]
         self.payload = {"given": payload, "parts": {name: parts[name] for name in ("programs", *policies)}}
 
@@ -303,8 +285,8 @@ def train_in_page(algorithm: GroupPolicyGradient = GRPO, task: str = "chain") ->
     that reads a number; `training_panel` trains that by the kernel.
     """
     name = algorithm.name
-    if task not in POLICIES:
-        raise ValueError(f"task must be one of {', '.join(POLICIES)}; got {short_repr(task)}")
+    if task not in CHECKPOINTS:
+        raise ValueError(f"task must be one of {', '.join(CHECKPOINTS)}; got {short_repr(task)}")
     if lacks := _page_lacks(algorithm):
         raise ValueError(f"algorithm: {name} needs {lacks}, which the page does not have; train it by the kernel")
     if any(known.name == name and known != algorithm for known in (*ALGORITHMS, *RELATIVES)):

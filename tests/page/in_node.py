@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from rlviz.page.names import uniform
+from rlviz.page.script import script
 from rlviz.pieces import selection
-from rlviz.runs.in_page import CHECKPOINTS, OFFERED, opening_message
+from rlviz.runs.in_page import CHECKPOINTS, OFFERED, opening_message, pack_language
 from rlviz.settings import TrainSettings
 from rlviz.training import step as stepping
 from rlviz.training.state import Beginning, first_state
@@ -36,6 +37,25 @@ def answers(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         file.write_text(json.dumps(list(messages), allow_nan=False))
         command = ["node", str(RUNNER), str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def evaluate_js(module: str, code: str, value: Any, *, task: str = "sentences") -> Any:
+    """Return what an expression makes of what a file of rlviz/page offers, of the page's `task`, and of `given`, the value."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "given.json"
+        file.write_text(json.dumps({"value": value, "language": pack_language()}))
+        program = f"""
+            import fs from "node:fs";
+            import * as {module} from {json.dumps(script(module).as_uri())};
+            import {{ sentencesTask, TASKS }} from {json.dumps(script("tasks").as_uri())};
+            const {{ value: given, language }} = JSON.parse(fs.readFileSync({json.dumps(str(file))}, "utf8"));
+            const task = {json.dumps(task)} === "sentences" ? sentencesTask(language) : TASKS[{json.dumps(task)}];
+            process.stdout.write(JSON.stringify({code}));
+        """
+        command = ["node", "--input-type=module", "-e", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

@@ -1,21 +1,17 @@
-"""Tasks in a page: the same prompts on the same sides, and the same verdict on 10,000 answers of all kinds."""
+"""Tasks in a page: the same prompts on the same sides, and the same verdict on 4,000 answers of all kinds."""
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from rlviz.page.script import script
-from rlviz.runs.in_page import CHECKPOINTS, pack_language
+from rlviz.runs.in_page import CHECKPOINTS
 from small_models.tasks import TASKS, WordReward
 from small_models.tasks.sentences import ANIMALS, HAPPY, SAD, TOKENS
 from small_models.tokenizer import CHARACTERS
+from tests.page.in_node import evaluate_js
 from tests.page.programs import needs_node
 
 pytestmark = needs_node
@@ -24,34 +20,13 @@ SENTENCES = next(task for task in TASKS if task.name == "sentences")
 tasks = pytest.mark.parametrize("task", IN_PAGE, ids=lambda task: task.name)
 
 
-def evaluate_js(code: str, value: object) -> object:
-    """Return what an expression of `given` and of tasks.js makes, in node."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "given.json"
-        file.write_text(json.dumps(value))
-        program = f"""
-            import fs from "node:fs";
-            import * as tasks from {json.dumps(script("tasks").as_uri())};
-            const given = JSON.parse(fs.readFileSync({json.dumps(str(file))}, "utf8"));
-            process.stdout.write(JSON.stringify({code}));
-        """
-        done = subprocess.run(
-            ["node", "--input-type=module", "-e", program], capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
 def ask(task, code, value=None):
-    """Return what an expression of `task`, the page's task, and `given` makes."""
-    source = "tasks.sentencesTask(given.language)" if task is SENTENCES else f"tasks.TASKS.{task.name}"
-    message = {"value": value, "language": pack_language()}
-    return evaluate_js(f"((task, given) => {code})({source}, given.value)", message)
+    return evaluate_js("tasks", code, value, task=task.name)
 
 
 def test_every_task_of_a_shipped_checkpoint_is_there():
     names = sorted(task.name for task in IN_PAGE if task is not SENTENCES)
-    assert evaluate_js("Object.keys(tasks.TASKS).sort()", None) == names
+    assert ask(SENTENCES, "Object.keys(tasks.TASKS).sort()") == names
 
 
 @tasks
@@ -82,7 +57,7 @@ def answers(task, count):
 
 @tasks
 def test_a_judge_says_what_pythons_says(task):
-    cases = answers(task, 10_000)
+    cases = answers(task, 4000)
     result = ask(task, "given.map(([prompt, answer]) => task.grade(prompt, answer))", cases)
     graded = [vars(task.grade(*case)) for case in cases]
     assert result == graded

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 
 import pytest
 
-from rlviz.page.script import script
-from rlviz.runs.in_page import pack_language
 from small_models.tasks import Sentences
 from small_models.tasks.sentences import WORDS
 from small_models.taste import Preference, fit_taste, merge_preferences, read_preferences
+from tests.page.in_node import evaluate_js
 from tests.page.programs import needs_node
 
 pytestmark = needs_node
 
 
-def ask(code, value, tmp_path):
-    """Return what an expression of taste.js makes; `task` is that of sentences, `given` the value."""
-    file = tmp_path / "value.json"
-    file.write_text(json.dumps({"value": value, "language": pack_language()}))
-    program = f"""
-        import fs from "node:fs";
-        import * as taste from {json.dumps(script("taste").as_uri())};
-        import {{ sentencesTask }} from {json.dumps(script("tasks").as_uri())};
-        const read = JSON.parse(fs.readFileSync({json.dumps(str(file))}, "utf8"));
-        const run = (task, given) => {code};
-        process.stdout.write(JSON.stringify(run(sentencesTask(read.language), read.value)));
-    """
-    done = subprocess.run(["node", "--input-type=module", "-e", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-1500:]
-    return json.loads(done.stdout)
+def ask(code, value):
+    return evaluate_js("taste", code, value)
 
 
 def judged(count, seed):
@@ -48,19 +33,19 @@ def judged(count, seed):
 
 
 @pytest.mark.parametrize(("count", "prior", "more"), [(1, 1.0, False), (40, 1.0, True), (200, 3.0, True)])
-def test_the_fit_is_pythons(count, prior, more, tmp_path):
+def test_the_fit_is_pythons(count, prior, more):
     pairs = judged(count, count)
     expected = fit_taste(pairs, prior=prior, with_sentence=more, with_groups=more)
     how = {"prior": prior, "withSentence": more, "withGroups": more}
     value = {"pairs": [vars(one) for one in pairs], "how": how}
-    result = ask("taste.fitTaste(given.pairs, task, given.how)", value, tmp_path)
+    result = ask("taste.fitTaste(given.pairs, task, given.how)", value)
     assert result["weights"] == pytest.approx(dict(expected.weights), abs=1e-7)
     assert result["deviations"] == pytest.approx(dict(expected.deviations), abs=1e-7)
 
 
-def test_the_doubt_about_a_pair_is_the_posterior_variance_of_its_difference(tmp_path):
+def test_the_doubt_about_a_pair_is_the_posterior_variance_of_its_difference():
     """Before any pair the posterior is the prior, N(0, 4): of "dog dog" against "cat" 4 · (2² + 1² + (1 / 11)²)."""
-    assert ask('taste.fitTaste([], task, { prior: 2 }).doubt("dog dog", "cat")', None, tmp_path) == pytest.approx(
+    assert ask('taste.fitTaste([], task, { prior: 2 }).doubt("dog dog", "cat")', None) == pytest.approx(
         4 * (5 + 1 / 121)
     )
 
@@ -73,23 +58,23 @@ INTERVALS = {
 }  # of tables
 
 
-def test_the_interval_is_wilsons(tmp_path):
-    result = ask("given.map(([wins, of]) => taste.wilson(wins, of))", list(INTERVALS), tmp_path)
+def test_the_interval_is_wilsons():
+    result = ask("given.map(([wins, of]) => taste.wilson(wins, of))", list(INTERVALS))
     for got, expected in zip(result, INTERVALS.values(), strict=True):
         assert got == pytest.approx(expected, abs=1e-4)
 
 
-def test_how_probable_a_blind_result_is_by_chance(tmp_path):
+def test_how_probable_a_blind_result_is_by_chance():
     """Two tails of the binomial with p = ½: 5 of 5 is 2 / 2⁵, 6 of 8 2 · (28 + 8 + 1) / 2⁸, half of them certain."""
     chances = {(5, 5): 2 / 32, (0, 5): 2 / 32, (6, 6): 2 / 64, (6, 8): 74 / 256, (4, 8): 1.0, (0, 0): 1.0}
-    assert ask("given.map(([wins, of]) => taste.signTest(wins, of))", list(chances), tmp_path) == pytest.approx(
+    assert ask("given.map(([wins, of]) => taste.signTest(wins, of))", list(chances)) == pytest.approx(
         [*chances.values()]
     )
 
 
-def test_over_ten_thousand_draws_each_side_comes_first_as_often(tmp_path):
+def test_over_ten_thousand_draws_each_side_comes_first_as_often():
     code = "Array.from({ length: 10000 }, () => taste.shuffled([0, 1, 2]).join(''))"
-    orders = ask(code, None, tmp_path)
+    orders = ask(code, None)
     for order in ("012", "021", "102", "120", "201", "210"):
         assert abs(orders.count(order) - 10_000 / 6) < 5 * (10_000 * (1 / 6) * (5 / 6)) ** 0.5  # five deviations
 
@@ -107,27 +92,27 @@ FILES = {
 }
 
 
-def test_a_file_of_somebody_else_is_refused_in_a_sentence(tmp_path):
+def test_a_file_of_somebody_else_is_refused_in_a_sentence():
     read = (
         "(text) => { try { return taste.readPreferences(text, task).length; } catch (error) { return error.message; } }"
     )
-    assert ask(f"given.map({read})", list(FILES), tmp_path) == list(FILES.values())
+    assert ask(f"given.map({read})", list(FILES)) == list(FILES.values())
 
 
 def test_what_a_page_saves_python_reads_and_back(tmp_path):
     pairs = judged(30, 5)
-    text = ask("taste.writePreferences(given)", [vars(one) for one in pairs], tmp_path)
+    text = ask("taste.writePreferences(given)", [vars(one) for one in pairs])
     (tmp_path / "pairs.jsonl").write_text(text, encoding="utf-8")
     assert read_preferences(tmp_path / "pairs.jsonl") == pairs
-    assert ask("taste.readPreferences(given, task)", text, tmp_path) == [vars(one) for one in pairs]
+    assert ask("taste.readPreferences(given, task)", text) == [vars(one) for one in pairs]
 
 
-def test_two_judges_of_the_same_pairs_agree_as_python_says(tmp_path):
+def test_two_judges_of_the_same_pairs_agree_as_python_says():
     first, rng = judged(40, 8), random.Random(3)
     turned = [Preference(one.prompt, one.rejected, one.chosen) if rng.random() < 0.3 else one for one in first[10:]]
     judges = [first, turned, judged(5, 1)]
     merged = merge_preferences(*judges)
-    result = ask("taste.agreement(given)", [[vars(one) for one in judge] for judge in judges], tmp_path)
+    result = ask("taste.agreement(given)", [[vars(one) for one in judge] for judge in judges])
     assert (result["compared"], result["share"]) == (merged.compared, pytest.approx(merged.agreement))
     assert merged.compared == 30 and 0.5 < merged.agreement < 0.9
-    assert ask("taste.agreement(given).compared", [[vars(one) for one in first]], tmp_path) == 0
+    assert ask("taste.agreement(given).compared", [[vars(one) for one in first]]) == 0

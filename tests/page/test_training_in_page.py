@@ -5,16 +5,14 @@ The page computes in float32, as torch does, in another order. Log-probabilities
 
 from __future__ import annotations
 
-import base64
 import random
-import struct
 from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DPO, RELATIVES, GroupPolicyGradient
+from rlviz.algorithms import DPO
 from rlviz.runs import in_page
 from rlviz.runs.in_page import OFFERED, opening_message, programs
 from rlviz.settings import PairSettings
@@ -34,30 +32,12 @@ pytestmark = needs_node
 # --- the programs ---
 
 
-def test_every_group_algorithm_that_has_whole_rewards_and_no_teacher_is_offered():
-    left_out = {a.name for a in (*ALGORITHMS, *RELATIVES) if isinstance(a, GroupPolicyGradient)} - set(OFFERED)
-    assert left_out == {"Distillation", "KDRL"}
+def test_a_shipped_rule_is_the_algorithm_of_today():
+    """The library's steps find any other that is out of date."""
     assert set(programs()["rules"]) == set(OFFERED), "python -m rlviz.runs.in_page traces them anew"
-
-
-@pytest.mark.parametrize("name", ["GRPO", "DCPO", "KL-Cov"])  # the library's steps find any other that is out of date
-def test_a_shipped_rule_is_the_algorithm_of_today(name):
-    assert programs()["rules"].get(name) == in_page.trace_rule(OFFERED[name]), (
-        "python -m rlviz.runs.in_page traces it anew"
-    )
-
-
-def test_what_a_rule_computes_by_is_the_same_in_every_browser():
-    rules = programs()["rules"].values()
-    rows = [row for rule in rules for name in ("judge", "objective") for row in rule[name]["rows"]]
-    replaced = set("exp expm1 log sigmoid".split())  # by the functions that planned.js brings
-    exact = set(
-        "add sub mul div sqrt reciprocal neg abs sum mean var cumsum maximum minimum clamp amax amin max min any where sign "
-        "floor trunc sort eq ne lt le gt ge bitwise_and bitwise_or bitwise_not logical_and flip view copy expand full "
-        "full_like gather getitem select unsqueeze scalar_tensor const input n_mul n_sub n_sym_size".split()
-    )
-    assert {row[0] for row in rows} - replaced - exact == {"pow"}
-    assert {row[1][1] for row in rows if row[0] == "pow"} == {1, 2}
+    today = {"rules": in_page.trace_rule(OFFERED["DCPO"]), "pair_rules": in_page.trace_pair_rule(DPO)}
+    for kind, name in (("rules", "DCPO"), ("pair_rules", "DPO")):
+        assert programs()[kind].get(name) == today[kind], "python -m rlviz.runs.in_page traces it anew"
 
 
 # --- the same numbers ---
@@ -107,46 +87,21 @@ def compare_reports(reports, *, seed=0, group_size=None, near=NEAR, **settings):
     assert chance.on_limits <= 3, "tokens whose u is within the rounding of a limit are rare"
 
 
-@pytest.fixture(scope="module")
-def long_run():
-    """Return the reports of sixty steps of GRPO in the page, and of an evaluation after them."""
-    return trained(60, algorithm="GRPO", more=[{"do": "evaluate"}])
+def test_grpo_learns_and_its_steps_are_the_librarys():
+    *reports, evaluation = trained(30, lr=1e-3, lr_warmup_steps=5, more=[{"do": "evaluate"}])
+    assert reports[0]["accuracy"] < 0.5 and evaluation["held_out"] >= 0.75
+    compare_reports(reports[:8], lr=1e-3, lr_warmup_steps=5)
 
 
-def test_sixty_steps_of_grpo_learn(long_run):
-    assert long_run[0]["accuracy"] < 0.5
-    assert long_run[-1]["held_out"] >= 0.75
-
-
-def test_twenty_steps_are_the_librarys(long_run):
-    compare_reports(long_run[:20])
-
-
-@pytest.fixture(scope="module")
-def two_steps():
-    """Return the reports of two steps of every algorithm, all in one page."""
-    starts = [{"do": "start", "settings": {"evaluate_every": 0, "algorithm": name}} for name in OFFERED]
-    messages = [message for start in starts for message in (start, *[{"do": "step"}] * 2)]
-    _, *replies = answers([opening_message("chain"), *messages])
-    return {name: replies[3 * place + 1 : 3 * place + 3] for place, name in enumerate(OFFERED)}
-
-
-@pytest.mark.parametrize("name", OFFERED)
-def test_every_algorithm_is_the_librarys(two_steps, name):
-    compare_reports(two_steps[name])
-
-
-@pytest.mark.parametrize(
-    "name", ["DCPO", "Entropy bonus"]
-)  # limits that depend on the token, and a slope by the entropy
-def test_updates_that_clip_are_the_librarys(name):
-    reports = compare(name, 3, updates_per_rollout=4, lr=5e-4, lr_warmup_steps=1, seed=3)
+def test_updates_that_clip_are_the_librarys():
+    """By limits that depend on the token."""
+    reports = compare("DCPO", 2, updates_per_rollout=4, lr=5e-4, lr_warmup_steps=1, seed=3)
     ratios = np.array([ratio for reply in reports for ratio in reply["ratio"] if ratio is not None])
     assert np.abs(ratios - 1).max() > 0.3, "or nothing would have clipped"
 
 
 # every checkpoint and a size of group; trip's prompts come again, by which DCPO remembers
-OTHERS = [("sort", "GRPO", 16, 2), ("trip", "DCPO", 8, 4), ("chain-rare", "GSPO", 32, 2), ("ramble", "DUPO", 2, 2)]
+OTHERS = [("sort", "GRPO", 16, 1), ("trip", "DCPO", 8, 3), ("chain-rare", "GSPO", 32, 1)]
 
 
 @pytest.mark.parametrize(("checkpoint", "name", "group_size", "steps"), OTHERS)
@@ -155,23 +110,20 @@ def test_other_tasks_and_groups_are_the_librarys(checkpoint, name, group_size, s
 
 
 def test_further_rounds_and_groups_that_count_twice_come_from_the_same_chance():
-    rounds = compare("DAPO", 3, seed=2, checkpoint="chain-rare")
+    rounds = compare("DAPO", 1, seed=2, checkpoint="chain-rare")
     assert max(reply["rounds"] for reply in rounds) > 1
-    twice = compare("DUPO", 2, seed=2, checkpoint="chain-rare")
+    twice = compare("DUPO", 1, seed=2, checkpoint="chain-rare")
     assert any(len(set(reply["selected"])) < len(reply["selected"]) for reply in twice)
 
 
-WORDS = {
+WORDS = {  # rewards of all kinds
     "liked": [*HAPPY],
     "punished": [*SAD],
     "enough": 2,
     "only_sentences": True,
     "short": True,
-}  # rewards of all kinds
-
-
-# what algorithms make of rewards that are numbers: each advantage of its own, a history, groups that leave or come again
-BY_NUMBERS = ("Dr.GRPO", "Lite PPO", "DCPO", "DAPO", "DUPO", "RLOO", "OPO", "MaxRL", "Pass@k", "GDPO")
+}
+TWO_UPDATES = {"updates_per_rollout": 2, "lr": 1e-3, "lr_warmup_steps": 1}  # at the second one ratios have left 1
 
 
 def paid_by(name):
@@ -181,24 +133,21 @@ def paid_by(name):
 
 
 @pytest.fixture(scope="module")
-def sentences():
-    """Return the reports of forty steps of GRPO on sentences, then three of each of BY_NUMBERS, all in one page."""
-    settings = {"checkpoint": "sentences", "evaluate_every": 0}
-    start = lambda name: {"do": "start", "settings": {**settings, "words": paid_by(name), "algorithm": name}}  # noqa: E731
-    runs = {"long": ("GRPO", 40), **{name: (name, 3) for name in BY_NUMBERS}}
-    messages = [message for name, steps in runs.values() for message in (start(name), *[{"do": "step"}] * steps)]
-    replies = iter(answers([opening_message("sentences"), *messages])[1:])
-    return {run: [next(replies) for _ in range(1 + steps)][1:] for run, (_, steps) in runs.items()}
+def steps():
+    """Return the report of a step of every algorithm on sentences, all in one page."""
+    settings = {**TWO_UPDATES, "checkpoint": "sentences", "evaluate_every": 0}
+    starts = [{"do": "start", "settings": {**settings, "words": paid_by(name), "algorithm": name}} for name in OFFERED]
+    messages = [message for start in starts for message in (start, {"do": "step"})]
+    return dict(zip(OFFERED, answers([opening_message("sentences"), *messages])[2::2], strict=True))
 
 
-@pytest.mark.parametrize("run", ["long", *BY_NUMBERS])
-def test_on_sentences_an_algorithm_is_the_librarys(sentences, run):
-    near = 2 * NEAR if run == "long" else NEAR  # rounding adds up over forty steps
-    compare_reports(sentences[run], checkpoint="sentences", words=paid_by(run), near=near)
+@pytest.mark.parametrize("name", OFFERED)
+def test_every_algorithm_is_the_librarys(steps, name):
+    compare_reports([steps[name]], checkpoint="sentences", words=paid_by(name), **TWO_UPDATES)
 
 
-def test_sentences_have_no_right_answer_and_are_counted(sentences):
-    report = sentences["long"][-1]
+def test_sentences_have_no_right_answer_and_are_counted(steps):
+    report = steps["GRPO"]
     assert report["accuracy"] is report["held_out"] is report["correct"] is None
     texts = report["texts"]
     assert report["sentences"] == sum(map(is_sentence, texts)) / len(texts)
@@ -242,7 +191,7 @@ def by_dpo(pairs, **parameters):
     return {"checkpoint": "sentences", "group_size": 2, "pairs": learns}
 
 
-@pytest.mark.parametrize(("count", "steps"), [(1, 2), (5, 6), (70, 3)])  # fewer than are an update, and more
+@pytest.mark.parametrize(("count", "steps"), [(5, 4), (70, 2)])  # fewer than are an update, and more
 def test_dpo_on_pairs_is_the_librarys(count, steps, monkeypatch):
     pairs, how = pairs_by_chance(count), {"lr": 1e-3, "lr_warmup_steps": 2, "seed": 4}
     reports = trained(steps, **by_dpo(pairs, beta=0.5), words={**WORDS, "taste": {"happy": 1}}, **how)
@@ -275,33 +224,6 @@ def test_dpo_on_pairs_is_the_librarys(count, steps, monkeypatch):
     assert rounds and all(sorted(one) == [*range(count)] for one in rounds)
 
 
-def test_a_shipped_rule_of_pairs_is_the_algorithm_of_today():
-    assert programs()["pair_rules"] == {"DPO": in_page.trace_pair_rule(DPO)}, (
-        "python -m rlviz.runs.in_page traces it anew"
-    )
-
-
-NO_PAIRS = [
-    ({"prompt": "the tall house"}, "prompt must be one of "),
-    (
-        {"chosen": " was rich ."},
-        "a response of a pair must have fewer than 12 tokens, all of the task; got  was rich .",
-    ),
-    ({"rejected": " was" * 12}, "a response of a pair must have fewer than 12 tokens, all of the task; got  was was"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "why"), NO_PAIRS)
-def test_pairs_that_the_page_cannot_learn_from_are_refused(wrong, why):
-    (pair,) = pairs_by_chance(1)
-    settings = by_dpo([pair])
-    settings["pairs"]["preferences"][0].update(wrong)
-    *_, refused, fine = trained(
-        0, checkpoint="sentences", more=[{"do": "set", "settings": one} for one in (settings, by_dpo([pair]))]
-    )
-    assert refused["is"] == "refused" and refused["why"].startswith(why) and fine["is"] == "set"
-
-
 def test_a_run_that_goes_on_begins_with_the_weights_of_the_one_before():
     settings = {"checkpoint": "sentences", "words": WORDS, "lr": 3e-3, "lr_warmup_steps": 0, "evaluate_every": 0}
     write, step = {"do": "write", "prompts": ["the little bear"]}, {"do": "step"}
@@ -312,21 +234,29 @@ def test_a_run_that_goes_on_begins_with_the_weights_of_the_one_before():
     assert further["step"] == 1 and further["kl"] > last["kl"] > 0  # to the first weights still
 
 
-HOSTILE = [
-    ({**WORDS, "liked": ["<script>"]}, "words must be of the task's vocabulary; got <script>"),
-    ({**WORDS, "enough": 0}, "enough must be a whole number from 1 to 100; got 0"),
-    (
-        WORDS,
-        "rewards must have a mean above 0 in each group: punish no word, and ask for no short sentences and no judge",
-    ),
+def wrong_pair(**wrong):
+    settings = by_dpo(pairs_by_chance(1))
+    settings["pairs"]["preferences"][0].update(wrong)
+    return settings
+
+
+LONG_PAIR = "a response of a pair must have fewer than 12 tokens, all of the task; got "
+REFUSED = [
+    (wrong_pair(prompt="the tall house"), "prompt must be one of "),
+    (wrong_pair(chosen=" was rich ."), f"{LONG_PAIR} was rich ."),
+    (wrong_pair(rejected=" was" * 12), f"{LONG_PAIR} was was"),
+    ({"words": {**WORDS, "liked": ["<script>"]}}, "words must be of the task's vocabulary; got <script>"),
+    ({"words": {**WORDS, "enough": 0}}, "enough must be a whole number from 1 to 100; got 0"),
+    ({"words": WORDS, "algorithm": "MaxRL"}, "rewards must have a mean above 0 in each group: punish no word, and "),
 ]
 
 
-@pytest.mark.parametrize(("words", "why"), HOSTILE, ids=["unknown", "none is enough", "below 0"])
-def test_a_reward_of_other_words_or_of_numbers_that_an_algorithm_does_not_take_is_refused(words, why):
-    settings = {"words": words, "algorithm": "MaxRL" if words is WORDS else "GRPO"}
-    *_, refused = trained(0, checkpoint="sentences", more=[{"do": "set", "settings": settings}])
-    assert refused == {"is": "refused", "why": why}
+def test_pairs_words_and_rewards_that_the_page_cannot_learn_from_are_refused():
+    sets = [{"do": "set", "settings": settings} for settings in (*(wrong for wrong, _ in REFUSED), wrong_pair())]
+    *refused, fine = trained(0, checkpoint="sentences", more=sets)
+    for answer, (_, why) in zip(refused, REFUSED, strict=True):
+        assert (answer["is"], answer["why"][: len(why)]) == ("refused", why)
+    assert fine["is"] == "set"
 
 
 ALL_EQUAL = {
@@ -336,11 +266,15 @@ ALL_EQUAL = {
 }
 
 
-@pytest.mark.parametrize("name", ALL_EQUAL)
-def test_where_all_rewards_are_equal_every_group_is_dead_and_nothing_breaks(name):
-    for report in trained(2, checkpoint="sentences", words=ALL_EQUAL[name], algorithm="GRPO"):
-        assert report["is"] == "step" and sum(report["dead"]) == report["N"]
-        assert report["grad_norm"] < 1e-6 or report["kl"]  # the KL term alone may pull
+def test_where_all_rewards_are_equal_every_group_is_dead_and_nothing_breaks():
+    starts = [
+        {"do": "start", "settings": {"checkpoint": "sentences", "words": words, "evaluate_every": 0}}
+        for words in ALL_EQUAL.values()
+    ]
+    messages = [message for start in starts for message in (start, {"do": "step"})]
+    for name, report in zip(ALL_EQUAL, answers([opening_message("sentences"), *messages])[2::2], strict=True):
+        assert report["is"] == "step" and sum(report["dead"]) == report["N"], name
+        assert report["grad_norm"] < 1e-6, name
 
 
 # --- the worker ---
@@ -362,8 +296,8 @@ def test_settings_change_while_it_runs_and_reset_begins_anew():
 
 def test_a_reset_begins_with_nothing_of_the_run_before():
     how = {"algorithm": "DCPO", "checkpoint": "trip"}  # which has few prompts, so that they come again
-    more = [{"do": "set", "settings": {"group_size": 8}}, {"do": "reset"}, *[{"do": "step"}] * 3]
-    after, fresh = trained(3, group_size=4, more=more, **how)[-3:], trained(3, group_size=8, **how)
+    more = [{"do": "set", "settings": {"group_size": 8}}, {"do": "reset"}, *[{"do": "step"}] * 2]
+    after, fresh = trained(2, group_size=4, more=more, **how)[-2:], trained(2, group_size=8, **how)
     for one, other in zip(after, fresh, strict=True):
         assert {**one, "ms": None} == {**other, "ms": None}
 
@@ -415,19 +349,6 @@ def test_an_absurd_rate_breaks_the_policy_which_is_said_and_a_reset_trains_again
     assert done[-1]["accuracy"] > 0.1
 
 
-def test_no_finite_number_stops_the_run():
-    broken = opening_message("chain")
-    transformer = broken["transformers"]["chain"]
-    turns = bytearray(base64.b64decode(transformer["turns"]))
-    turns[:4] = struct.pack("<f", float("nan"))  # of the first place
-    broken["transformers"] = {"chain": {**transformer, "turns": base64.b64encode(turns).decode()}}
-    step = {"do": "step"}
-    *_, diverged, again, refused = answers([broken, {"do": "start"}, step, step, {"do": "look", "step": 1}])
-    for reply in (diverged, again):
-        assert reply == {"is": "diverged", "run": 0, "step": 1, "what": "a log-probability is no finite number"}
-    assert refused["is"] == "refused"
-
-
 def test_a_mistake_of_the_judge_pays_for_sevens_and_the_held_out_prompts_do_not():
     _, report = trained(2, mistake=True, lr=3e-3, lr_warmup_steps=1)  # which costs some answers their form
     paid, correct = np.array(report["paid"]), np.array(report["correct"])
@@ -459,13 +380,12 @@ def test_a_run_beside_another_is_looked_at_and_pushed_as_if_it_were_alone():
     """Its own weights and, where prompts come again, what it remembers of them: pushed by its own algorithm, a step is itself."""
     how = {"checkpoint": "trip", "group_size": 4}
     messages = lambda run: [{"do": what, "step": 3, "run": run, "algorithm": "DCPO"} for what in ("look", "push")]  # noqa: E731
-    *_, step, alone, _ = trained(3, algorithm="DCPO", more=messages(0), **how)
+    *first, step, alone, _ = trained(3, algorithm="DCPO", more=messages(0), **how)
     *_, looked, pushed = trained(3, algorithm="GRPO", beside="DCPO", more=messages(1), **how)
     assert looked["after"] == alone["after"] != step["logp_old"]
     for name in ("advantages", "slope"):
         assert pushed[name] == step[name]
-    seen = [prompt for report in trained(2, algorithm="DCPO", **how) for prompt in report["prompts"]]
-    assert set(seen) & set(step["prompts"])
+    assert {prompt for report in first for prompt in report["prompts"]} & set(step["prompts"])
 
 
 def start_logp(report):
@@ -513,7 +433,8 @@ def test_replies_carry_the_id_of_their_message_and_the_last_is_done_also_where_i
 
 def test_the_kl_term_s_pull_is_its_slope_and_all_that_pushes_a_dead_group():
     """k3 = r − log r − 1 with r = π_ref/π: −β ∂k3/∂log π = β (π_ref/π − 1), times a token's weight, 1/(rows · its length)."""
-    step = trained(3, parameters={"GRPO": {"beta": 0.3}}, lr=3e-3, updates_per_rollout=4, seed=1)[-1]
+    how = {"lr": 3e-3, "lr_warmup_steps": 1, "updates_per_rollout": 3, "seed": 1}
+    step = trained(1, parameters={"GRPO": {"beta": 0.3}}, **how)[-1]
     N, G, T = step["N"], step["G"], step["T"]
     names = ("mask", "logp", "ref_logp", "slope", "pull", "cut")
     of = {name: np.array(step[name], dtype=float).reshape(N, G, T) for name in names}
@@ -528,9 +449,14 @@ def test_the_kl_term_s_pull_is_its_slope_and_all_that_pushes_a_dead_group():
 
 
 def test_the_same_algorithm_stands_beside_itself_with_numbers_of_its_own():
-    how = {"updates_per_rollout": 4, "beside": "GRPO", "parameters": {"GRPO": {"beta": 0.0, "eps_high": 0.01}}}
-    steps = trained(2, beside_parameters={"beta": 0.0, "eps_high": 0.3}, **how)
-    alone = trained(2, **{**how, "beside": None, "parameters": {"GRPO": {"beta": 0.0, "eps_high": 0.3}}})
+    how = {
+        "updates_per_rollout": 4,
+        "lr_warmup_steps": 1,
+        "beside": "GRPO",
+        "parameters": {"GRPO": {"beta": 0.0, "eps_high": 0.01}},
+    }
+    steps = trained(1, beside_parameters={"beta": 0.0, "eps_high": 0.3}, **how)
+    alone = trained(1, **{**how, "beside": None, "parameters": {"GRPO": {"beta": 0.0, "eps_high": 0.3}}})
     beside = [reply for reply in steps if reply["run"] == 1]
     assert [reply["loss"] for reply in beside] == [reply["loss"] for reply in alone]
     assert steps[0]["clip"]["high"] > 2 * beside[0]["clip"]["high"]

@@ -179,7 +179,7 @@ TOGETHER = (
     (lambda: train_in_page(PPO), "algorithm: PPO needs a critic"),
     (lambda: carried(object, PPO), "algorithm must be one of groups, such as DCPO…no critic"),
     (lambda: carried(object, DAPO), "DAPO samples further prompts (max_rounds=10)…give…max_rounds=1"),
-    (lambda: diagnose(train("chain", DCPO, SHORT)), "run keeps no records of its own; give the list of them"),
+    (lambda: diagnose(train("chain", DCPO, SHORT)), "run must be a run folder…a list of step records…got RolloutRun"),
 )  # fmt: skip
 
 

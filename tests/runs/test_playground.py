@@ -19,7 +19,6 @@ from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.runs import in_page
 from rlviz.runs.playground import (
-    POLICIES,
     RECORDED,
     SLIDERS,
     STORY,
@@ -63,23 +62,40 @@ def ask(tmp_path_factory):
     return run
 
 
-WISHES = {  # an address → what it sets
-    "": {},
-    "#play.eps_high=0.4&play.algorithm=DAPO": {"eps_high": 0.4, "algorithm": "DAPO"},
-    "#play.eps_high=1e9&play.eps_low=-3": {"eps_high": 5, "eps_low": 1e-4},
-    "#play.lr=1e999&play.beta=NaN&play.group_size=x": {},
-    "#play.group_size=9&play.updates_per_rollout=1000": {"group_size": 8, "updates_per_rollout": 16},
-    "#play.seed=3.6": {"seed": 4},
-    "#play.algorithm=PPO": {},  # it needs a critic
-    "#play.algorithm=__proto__&play.task=%3Cimg%3E&play.reward=constructor": {},
-    "#play.toString=1&play.eps=1&algorithm=DAPO": {},
-    "#clip.algorithm=DAPO&play.eps_low=": {},
+WISHES = {  # task → an address → what it sets
+    "chain": {
+        "": {},
+        "#play.eps_high=0.4&play.algorithm=DAPO": {"eps_high": 0.4, "algorithm": "DAPO"},
+        "#play.eps_high=1e9&play.eps_low=-3": {"eps_high": 5, "eps_low": 1e-4},
+        "#play.lr=1e999&play.beta=NaN&play.group_size=x": {},
+        "#play.group_size=9&play.updates_per_rollout=1000": {"group_size": 8, "updates_per_rollout": 16},
+        "#play.seed=3.6": {"seed": 4},
+        "#play.algorithm=PPO": {},  # it needs a critic
+        "#play.algorithm=__proto__&play.task=%3Cimg%3E&play.reward=constructor": {},
+        "#play.toString=1&play.eps=1&algorithm=DAPO": {},
+        "#clip.algorithm=DAPO&play.eps_low=": {},
+    },
+    STORY: {
+        "#play.liked=dog+cat&play.punished=cat+sad&play.short=true": {
+            "liked": "cat dog",
+            "punished": "sad",
+            "short": True,
+        },
+        "#play.liked=&play.only_sentences=TRUE&play.enough=99": {"liked": "", "enough": 3},
+        "#play.punished=happy,sad": {"punished": "sad"},  # happy is liked
+        "#play.liked=%3Cscript%3E+constructor+__proto__": {"liked": ""},
+        f"#play.liked={'dog+' * 400}x{'y' * 9000}": {"liked": "dog"},
+        "#task=sentences&play.short=1": {"task": "sentences"},
+    },
 }
 
 
-def test_an_address_sets_what_there_is_within_its_range(ask):
-    values = ask(*(["wished", controls(), address] for address in WISHES))
-    assert dict(zip(WISHES, values, strict=True)) == WISHES
+@pytest.mark.parametrize("task", WISHES)
+def test_an_address_sets_what_there_is_within_its_range(task, ask):
+    """Of words those that the task has, each once."""
+    values = ask(*(["wished", controls(task=task), address] for address in WISHES[task]), task=task)
+    in_words = lambda wish: {name: " ".join(v) if isinstance(v, list) else v for name, v in wish.items()}  # noqa: E731
+    assert [in_words(one) for one in values] == list(WISHES[task].values())
 
 
 def test_an_algorithm_brings_its_own_numbers_and_the_worker_is_told_of_those_with_a_slider(ask):
@@ -133,13 +149,15 @@ def test_where_not_all_rows_can_be_shown_right_and_wrong_ones_are(ask):
 @pytest.mark.parametrize("name", in_page.OFFERED)
 def test_with_one_update_no_width_moves_anything_so_its_slider_rests(name):
     """At ratio 1 the loss has the same slope at both ends of a slider that says it acts from the second update on."""
-    resting = [slider for slider, one in SLIDERS.items() if one.idle and slider in numbers(in_page.OFFERED[name])]
+    resting = [slider for slider, one in SLIDERS.items() if "idle" in one and slider in numbers(in_page.OFFERED[name])]
     chance = torch.Generator().manual_seed(0)
     old = -torch.rand(3, 5, 7, generator=chance, dtype=torch.double)
     advantages = torch.randn(3, 5, 1, generator=chance, dtype=torch.double).expand(3, 5, 7)
     slopes = []
     for end in (0, -1):
-        algorithm = in_page.OFFERED[name].with_parameters(**{name: float(SLIDERS[name].stops[end]) for name in resting})
+        algorithm = in_page.OFFERED[name].with_parameters(
+            **{name: float(SLIDERS[name]["stops"][end]) for name in resting}
+        )
         logp, entropy = (one.clone().requires_grad_() for one in (old, -old))
         batch = Batch(old, advantages, torch.ones_like(old).bool(), old - 0.1, entropy=entropy)
         slopes.append(torch.autograd.grad(algorithm.loss(logp, batch).loss, logp)[0])
@@ -154,41 +172,16 @@ def test_beside_its_own_kind_an_algorithm_keeps_its_own_limits_and_all_else_is_e
     assert other["beside_parameters"] is None
 
 
-def test_tries_set_controls_that_there_are(ask):
-    addresses = ["&".join(f"play.{name}={value}" for name, value in one.values.items()) for one in TRIES]
-    assert ask(*(["wished", controls(), address] for address in addresses)) == [one.values for one in TRIES]
-
-
 def as_text(value):
     """Return a setting as an address has it."""
     return " ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
 
 
-def test_tries_of_sentences_set_controls_that_there_are(ask):
-    addresses = [urlencode({f"play.{name}": as_text(v) for name, v in one.values.items()}) for one in SENTENCE_TRIES]
-    values = ask(*(["wished", controls(task=STORY), address] for address in addresses), task=STORY)
-    assert values == [one.values for one in SENTENCE_TRIES]
-
-
-REWARDS = {  # an address → what it sets of the reward
-    "#play.liked=dog+cat&play.punished=cat+sad&play.short=true": {
-        "liked": ["dog", "cat"],
-        "punished": ["sad"],
-        "short": True,
-    },
-    "#play.liked=&play.only_sentences=TRUE&play.enough=99": {"liked": [], "enough": 3},
-    "#play.punished=happy,sad": {"punished": ["sad"]},  # happy is liked
-    "#play.liked=%3Cscript%3E+constructor+__proto__": {"liked": []},
-    f"#play.liked={'dog+' * 400}x{'y' * 9000}": {"liked": ["dog"]},
-    "#task=sentences&play.short=1": {"task": "sentences"},
-}
-
-
-def test_an_address_carries_words_that_the_task_has_each_once(ask):
-    values = ask(*(["wished", controls(task=STORY), address] for address in REWARDS), task=STORY)
-    same = lambda values: {name: set(value) if isinstance(value, list) else value for name, value in values.items()}  # noqa: E731
-    assert [same(one) for one in values] == [same(one) for one in REWARDS.values()]
-    assert all(len(set(one.get("liked", []))) == len(one.get("liked", [])) for one in values)
+@pytest.mark.parametrize(("task", "tries"), [("chain", TRIES), (STORY, SENTENCE_TRIES)])
+def test_tries_set_controls_that_there_are(task, tries, ask):
+    addresses = [urlencode({f"play.{name}": as_text(value) for name, value in one.values.items()}) for one in tries]
+    values = ask(*(["wished", controls(task=task), address] for address in addresses), task=task)
+    assert values == [one.values for one in tries]
 
 
 def test_without_a_wish_happy_words_are_paid_and_no_kl_holds(ask):
@@ -226,7 +219,7 @@ def test_the_lines_in_python_train_on_the_same_sentences(ask):
 
 def test_the_right_answer_that_is_shown_is_the_task_s(ask):
     tasks = {task.name: task for task in TASKS}
-    page = {name: tasks[name].held_out_prompts[:20] for name in {*POLICIES.values()} - {STORY}}
+    page = {name: tasks[name].held_out_prompts[:20] for name in {*in_page.CHECKPOINTS.values()} - {STORY}}
     answers = ask(*(["askedBy", name, prompt] for name, prompts in page.items() for prompt in prompts))
     golds = [tasks[name].gold(prompt) for name, prompts in page.items() for prompt in prompts]
     assert all(re.search(rf"(#|such as |order: ){gold}[,.]", words) for words, gold in zip(answers, golds, strict=True))

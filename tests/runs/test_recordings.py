@@ -48,8 +48,7 @@ def test_a_file_has_every_step_and_opens_at_the_first_with_tokens(name):
         assert data["run"]["tokens"] == [] and data["place"][0] == 1 and not run_of(name, 1)["groups"]
         return
     assert data["run"]["tokens"] == list(range(4, steps + 1, 4)) and data["place"][0] == 4
-    sizes = {len(group["responses"]) for step in (1, 4, steps) for group in run_of(name, step)["groups"]}
-    assert sizes == {settings.group_size}
+    assert all(len(group["responses"]) == settings.group_size for group in run_of(name, steps)["groups"])
     assert all(response["tokens"] for response in responses(name, 4))
 
 
@@ -80,15 +79,26 @@ def test_what_is_said_of_them_is_there_to_be_seen():
 
 
 def test_there_is_a_small_file_for_each_and_recording_anew_gives_its_form():
+    """Graphs of clipped tokens are there only where a rollout serves more than one update."""
     sizes = {file.name.removesuffix(".json.gz"): file.stat().st_size for file in HERE.glob("*.gz")}
     assert sizes.keys() == RECORDINGS.keys() and max(sizes.values()) < 200_000
-    recording = RECORDINGS["grpo"]
-    tiny = replace(recording.settings, steps=4, num_prompts=3, group_size=4)
-    fresh = json.loads(gzip.decompress(record(replace(recording, settings=tiny))))
-    ours, theirs = (data["steps"]["4"]["runs"][0]["groups"][0] for data in (fresh, EVERY["grpo"]))
-    for part in (lambda of: of, lambda of: of["responses"][0], lambda of: of["others"][0], lambda of: of["numbers"]):
-        assert part(ours).keys() == part(theirs).keys()
-    assert fresh["run"].keys() == EVERY["grpo"]["run"].keys() and fresh["place"][0] == 4
+    for updates in (1, 2):
+        tiny = TrainSettings(steps=1, num_prompts=2, group_size=4, updates_per_rollout=updates, details_every=1)
+        fresh = json.loads(gzip.decompress(record(replace(RECORDINGS["grpo"], settings=tiny))))
+        ours, theirs = (
+            data["steps"][step]["runs"][0]["groups"][0] for data, step in ((fresh, "1"), (EVERY["grpo"], "4"))
+        )
+        for part in (
+            lambda of: of,
+            lambda of: of["responses"][0],
+            lambda of: of["others"][0],
+            lambda of: of["numbers"],
+        ):
+            assert part(ours).keys() == part(theirs).keys()
+        assert fresh["run"].keys() == EVERY["grpo"]["run"].keys() and fresh["place"][0] == 1
+        clipped = [panel["title"] for panel in fresh["picture"]["picture"]["panels"][2:]]
+        assert clipped == ["Clipped tokens"] * (updates - 1)
+    assert not [name for name, data in EVERY.items() if '"Clipped tokens"' in json.dumps(data["picture"])]
 
 
 def test_in_a_notebook_it_is_html_with_what_to_look_for():
@@ -128,36 +138,6 @@ def test_a_real_run_has_tokens_at_its_steps_and_names_model_and_licence(name):
     )
     files = re.findall(r"\S+\.(?:jsonl|py)\b", recording.call)
     assert files and all((COURSE / "experiments/real_model" / file).is_file() for file in files)
-
-
-def test_lesson_18_says_of_three_tokens_what_was_recorded():
-    (group,) = (group for group in run_of("sums", 20)["groups"] if "34 + 37" in group["prompt"])
-    texts = [response["text"].strip() for response in group["responses"]]
-    assert (texts.count("71"), texts.count("61")) == (2, 6)
-    right, wrong = texts.index("71"), texts.index("61")
-    assert [group["responses"][which]["advantage"] for which in (right, wrong)] == ["+1.62", "−0.54"]
-
-    def number(name, which, place):
-        """Return a number of a token; each response has four: a space, two digits, a new line."""
-        return float(group["numbers"][name][4 * which + place].replace("−", "-"))
-
-    assert round(number("old_prob", right, 1), 2) == 0.38 and round(number("new_prob", right, 1), 2) == 0.77
-    assert round(number("ratio", right, 1), 2) == 2.04
-    assert all(group["responses"][which]["clipped"] == [1] for which in (right, wrong))
-    assert [number("push", which, 2) for which in (right, wrong)] == pytest.approx([0.0127, -0.0042], abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "step", "quote"),
-    [
-        ("happy", 52, "A warm warm smile, warm warm smile warm,"),
-        ("happy-kl", 59, "The warm, warm river filled with the sweet scent of salt"),
-    ],
-)
-def test_lesson_18_quotes_what_the_model_wrote_of_a_river(name, step, quote):
-    assert f"*{quote}" in (COURSE / "18_take_it_home.ipynb").read_text(encoding="utf-8")
-    (group,) = (group for group in run_of(name, step)["groups"] if "a river" in group["prompt"])
-    assert any(response["text"].startswith(quote) for response in group["responses"])
 
 
 def test_a_run_folder_is_packed_with_tokens_of_few_groups(tmp_path):

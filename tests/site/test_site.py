@@ -255,7 +255,7 @@ def test_puzzles_are_answered_in_the_page_with_the_verdicts_of_their_checks():
         cell('check.bug("the_ratio", line=0, does="")', tag="exercise"),
         cell("def mine():\n    return None\n\n\ncheck.grader(mine)", tag="exercise"),
     )
-    assert "a)" not in text and "check.unlabelled" not in text and "check.bug" not in text and "grader" not in text
+    assert "a)" not in text and "check.unlabelled" not in text and "check.bug" not in text and "grader" in text
     run, bug = text.split("data-quiz=")[1:]
     read = lambda part: dict(re.findall(r'<template data-choice="(\w+)">(.*?)</template>', part))  # noqa: E731
     assert read(run) == {letter: check.unlabelled("grpo", letter).markup for letter in "abcde"}

@@ -136,8 +136,8 @@ RECORDINGS: dict[str, Recording | RealRun] = {
     "grpo": Recording(
         "GRPO",
         "Reward and held-out accuracy rise together. A token of a right response is pushed up where others of its group "
-        "are wrong; where all are right, only the KL term pushes. Each rollout serves one update, so no gradient is cut: "
-        "the third graph stays at 0.",
+        "are wrong; where all are right, only the KL term pushes. Each rollout serves one update, so every ratio is 1, and "
+        "no gradient is cut.",
         GRPO,
         TrainSettings(**{"steps": 80, "num_prompts": 16, "lr": 5e-4, **WATCHED}),
     ),
@@ -263,12 +263,8 @@ class RecordedRun:
         """The curves as a picture, at the step at which the run opens, above some of its responses."""
         data = self.data
         bound, at = data["picture"]["data"], data["run"]["at"]
-        by_reward = (curves.REWARD_GRAPH, *curves.GROUP_GRAPHS[1:])
-        graphs = next(
-            graphs
-            for graphs in (curves.PAIR_GRAPHS, by_reward, curves.GROUP_GRAPHS)
-            if all(f"r0_{curve.column}" in bound for graph in graphs for curve in graph.curves)
-        )
+        titles = [panel["title"] for panel in data["picture"]["picture"]["panels"]]
+        graphs = [graph for graph in curves.EVERY_GRAPH if graph.title in titles]
         picture = curves.build_picture([curves.Series(data["run"]["names"][0], [[]])], graphs, at=at)
         return png(curves.draw_figure(picture, bound, below=self.texts, step=data["place"][0]))
 
