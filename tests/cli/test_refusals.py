@@ -48,7 +48,7 @@ MAP = (
     ("--groups 4", "--groups cannot be given with an axis of that name"),
 )
 PLOT = (
-    ("bounds --scale cubic", "scale must be one of linear, log; got 'cubic'"),
+    ("gae --answer maybe", "answer must be one of right, wrong; got 'maybe'"),
     ("aggregation --lengths 3,x", "--lengths must be whole numbers with commas; got '3,x'"),
     ("clip --out a.gif", "out must end in .png, .svg, .pdf or .html; got a.gif"),
     ("clip --out /proc/nothing/a.html", "cannot be written or read"),
