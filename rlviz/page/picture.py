@@ -275,13 +275,13 @@ class Picture:
         return [mark for panel in self.panels for mark in panel.marks]
 
     def channels(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the names that marks and axes read, (name, who reads it, the condition of its mark)."""
+        """Yield the names that marks and axes read or move, (name, who does, the condition of its mark)."""
         for panel in self.panels:
             readers: list[Axis | Mark] = [panel.x, panel.y, *panel.marks]
             for reader in readers:
                 for field_ in fields(reader):
                     value = getattr(reader, field_.name)
-                    if isinstance(value, str) and value and field_.type == "Channel":
+                    if isinstance(value, str) and value and (field_.type == "Channel" or field_.name == "drag"):
                         yield value, f"{type(reader).__name__}'s {field_.name}", getattr(reader, "when", "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import product
 
 import torch
@@ -11,9 +10,10 @@ from torch import Tensor
 from rlviz.algorithms import GRPO, Algorithm, GroupPolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Cells, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
+from rlviz.page.tracing import Curve
 from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.pictures.table import has_groups, picture_rule, train_table_steps
-from rlviz.tabular import TableRollout, TableRule
+from rlviz.tabular import TableRollout
 from rlviz.types import Batch, TokenObjective
 
 STEPS, GROUP, UPDATES = 40, 4, 3
@@ -25,24 +25,18 @@ LAST = ADVANTAGES + UPDATES + 1
 FIRST_SEED = 12  # of the draws: one of the first four responses is right, so that there is something to compare
 
 
-@dataclass(frozen=True)
-class Loop:
-    """The curve: 40 steps of an algorithm on a table of logits, and one of them moment by moment. Equal for equal algorithms.
+def loop_curve(algorithm: GroupPolicyGradient) -> Curve:
+    """Return the curve: 40 steps of an algorithm on a table of logits, and one of them moment by moment.
 
     The policy is a softmax over the digits 0 to 4 at each of three places, uniform at first. A step samples a group of four
     responses, gives 1 to those whose digits add up to 6, makes advantages of that, and goes three updates of plain gradient
     ascent on the same four.
     """
+    rule = picture_rule(algorithm)
 
-    algorithm: GroupPolicyGradient
-    rule: TableRule = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", picture_rule(self.algorithm))
-
-    def __call__(self, moment: Tensor, step: Tensor, lr: Tensor, draws: Tensor, **widths: Tensor) -> dict[str, Tensor]:
+    def curve(moment: Tensor, step: Tensor, lr: Tensor, draws: Tensor, **widths: Tensor) -> dict[str, Tensor]:
         """Return the numbers of one moment of one step, see `at_moment`; draws: what chance gives, [S, G, T]."""
-        now, updates = with_tensors(self.rule.algorithm, widths), list[Tensor]()
+        now, updates = with_tensors(rule.algorithm, widths), list[Tensor]()
 
         def objective(logp: Tensor, batch: Batch) -> TokenObjective:
             """Return the algorithm's objective; record each token's push ∂J/∂log π and ratio."""
@@ -58,7 +52,7 @@ class Loop:
             return torch.cat([*(values.flatten() for values in group), *updates[-2 * UPDATES :]])
 
         steps = train_table_steps(
-            self.rule,
+            rule,
             torch.zeros(1, 1, PLACES, DIGITS, dtype=torch.double),
             STEPS,
             draws=lambda place: draws[place].T.contiguous().view(1, 1, PLACES, GROUP),
@@ -69,6 +63,8 @@ class Loop:
             objective=objective,
         )
         return at_moment(steps, moment, step)
+
+    return curve
 
 
 def at_moment(steps: Tensor, moment: Tensor, step: Tensor) -> dict[str, Tensor]:
@@ -229,7 +225,7 @@ LOOP = Picture(
 explore_loop = explorer(
     "loop",
     LOOP,
-    Loop,
+    loop_curve,
     algorithms=Algorithms(trains_every_token, GRPO, WIDTHS),
     named={
         "one step": {},

@@ -93,8 +93,10 @@ def overlong_curve(algorithm: GroupPolicyGradient) -> Curve:
 
 def takes_any_reward(algorithm: Algorithm) -> bool:
     """Return whether the algorithm makes advantages of a group whose mean reward is below 0, as punished ones may be."""
+    if not isinstance(algorithm, GroupPolicyGradient) or not learns_from_a_group(algorithm):
+        return False
     try:
-        return learns_from_a_group(algorithm) and bool(group_advantages(algorithm, torch.tensor([[-1.0, 0.5]])).any())
+        return bool(group_advantages(algorithm, torch.tensor([[-1.0, 0.5]])).any())
     except ValueError:
         return False
 
