@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 Channel = str | float
+Control = str  # the name of one
 COLOURS = ("blue", "vermilion", "green", "purple", "grey", "ink")
 
 
@@ -35,7 +36,7 @@ class Mark:
     direct: bool = False
     when: str = ""
     where: Channel = ""
-    drag: str = ""
+    drag: Control = ""
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ class Picture:
             for reader in readers:
                 for field_ in fields(reader):
                     value = getattr(reader, field_.name)
-                    if isinstance(value, str) and value and (field_.type == "Channel" or field_.name == "drag"):
+                    if isinstance(value, str) and value and field_.type in ("Channel", "Control"):
                         yield value, f"{type(reader).__name__}'s {field_.name}", getattr(reader, "when", "")
 
 
