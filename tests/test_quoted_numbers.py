@@ -242,7 +242,7 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("ppo", "mean is # higher, for # times",
      lambda: [fmean(matched("PPO")) - fmean(matched("GRPO")), printed("ppo", "PPO, separate critic")[-1]]),
     ("grpo", "turns it, by #° here. The hard prompt's push grows #-fold, the easy one's #-fold.",
-     lambda: exact("group mean / std", "degrees", "hard_times", "easy_times")),
+     lambda: exact("group mean / std", "degrees", "second_times", "first_times")),
     ("grpo", "the variance is # times that of no", lambda: exact("leave-one-out", "variance", group_size=2)),
     ("grpo", "size G` 8 it is # times.", lambda: exact("leave-one-out", "variance")),
     ("grpo", "**We see:** # against #, means", lambda: [printed("grpo", arm)[4] for arm in ("steps ", "outcome ")]),

@@ -91,4 +91,4 @@ def map_(
     else:
         save_figure(explorer.figure(), out, description=explorer.caption)
     say(f"{out}: {explorer.caption}")
-    say(f"Numbers: {table}. In Python: {explorer.call}")
+    say(f"Numbers: {table}. In Python: explore_map({str(table)!r}, measure={measure!r})")

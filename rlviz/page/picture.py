@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 Channel = str | float
+Control = str  # the name of one
 COLOURS = ("blue", "vermilion", "green", "purple", "grey", "ink")
 
 
@@ -35,7 +36,7 @@ class Mark:
     direct: bool = False
     when: str = ""
     where: Channel = ""
-    drag: str = ""
+    drag: Control = ""
 
 
 @dataclass(frozen=True)
@@ -275,13 +276,13 @@ class Picture:
         return [mark for panel in self.panels for mark in panel.marks]
 
     def channels(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the names that marks and axes read, (name, who reads it, the condition of its mark)."""
+        """Yield the names that marks and axes read or move, (name, who does, the condition of its mark)."""
         for panel in self.panels:
             readers: list[Axis | Mark] = [panel.x, panel.y, *panel.marks]
             for reader in readers:
                 for field_ in fields(reader):
                     value = getattr(reader, field_.name)
-                    if isinstance(value, str) and value and field_.type == "Channel":
+                    if isinstance(value, str) and value and field_.type in ("Channel", "Control"):
                         yield value, f"{type(reader).__name__}'s {field_.name}", getattr(reader, "when", "")
 
 

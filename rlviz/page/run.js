@@ -127,7 +127,6 @@ const SINGLE = {
   sqrt: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.sqrt(a[i]); },
   abs: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.abs(a[i]); },
   neg: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = -a[i]; },
-  square: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = a[i] * a[i]; },
   bitwise_not: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = +(a[i] === 0); }, // of truths only
 };
 /** The operation of a loop, or of a function of a number. */
@@ -183,16 +182,6 @@ function binary(f) {
       if (right) loop(a, i, 1, b, at, by, out, i, i + step);
       else loop(a, at, by, b, i, 1, out, i, i + step);
     }
-    return array(shape, out);
-  };
-}
-function ternary(f) {
-  return (...values) => {
-    const arrays = values.map(lift);
-    const shape = joint(...arrays.map((x) => x.shape));
-    const [[a, p], [b, q], [c, r]] = arrays.map((x) => [x.data, places(shape, spread(x.shape, shape))]);
-    const out = fresh(p.length);
-    for (let i = 0; i < out.length; i++) out[i] = f(a[p[i]], b[q[i]], c[r[i]]);
     return array(shape, out);
   };
 }
@@ -278,17 +267,10 @@ function anyOf(a, at, step, n) {
   for (let k = 0; k < n; k++, at += step) if (a[at] !== 0) return 1;
   return 0;
 }
-function allOf(a, at, step, n) {
-  for (let k = 0; k < n; k++, at += step) if (a[at] === 0) return 0;
-  return 1;
-}
 /** f(data, out, at, step, n) writes one line along a dimension into the same places of `out`. */
 const along = (f) => (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x.data.length), f));
 const sums = along((a, y, at, step, n) => {
   for (let k = 0, sum = 0; k < n; k++, at += step) y[at] = sum += a[at];
-});
-const running = (f, start) => along((a, y, at, step, n) => {
-  for (let k = 0, v = start; k < n; k++, at += step) y[at] = v = f(v, a[at]);
 });
 /** The exponentials' shares of their sum, or the logarithms of those. */
 const softmax = (log) => along((a, out, at, step, n) => {
@@ -409,10 +391,6 @@ function sliceOf(x, d, from, to, by) {
   const length = Math.max(0, Math.ceil((b - a) / by));
   return [replaced(x.shape, dim, length), replaced(step, dim, step[dim] * by), a * step[dim]];
 }
-function selectOf(x, d, i) {
-  const [step, dim] = [strides(x.shape), from0(d, x.shape.length)];
-  return [replaced(x.shape, dim), replaced(step, dim), within(i, x.shape[dim]) * step[dim]];
-}
 function viewed(x, sizes) {
   const shape = sizes.map((n) => (n === -1 ? x.data.length / -size(sizes) : n));
   if (size(shape) !== x.data.length) throw new Error(`${x.data.length} numbers do not fill the shape ${shape}`);
@@ -498,11 +476,10 @@ function inverse(y, complement) {
   }
   return x;
 }
-const erfinv = (y) => (y < 0 ? -inverse(-y, 1 + y) : y === 0 ? y : inverse(y, 1 - y));
 const upper = (p) => (p === 0.5 ? 0 : Math.SQRT2 * inverse(2 * p - 1, 2 - 2 * p));
 const ndtri = (p) => (p < 0.5 ? -Math.SQRT2 * inverse(1 - 2 * p, 2 * p) : upper(p));
 const BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6];
-const asymptotic = (x, weight) => polynomial(BERNOULLI.map((b, i) => b * weight(2 * i + 2)), 1 / (x * x));
+const BY_POWER = BERNOULLI.map((b, i) => b / ((2 * i + 2) * (2 * i + 1))); // of Stirling's series
 /** ζ(k) − 1, by Euler and Maclaurin from 1 / 200^k on. */
 function zeta(k, n = 200) {
   let sum = n ** -k * (n / (k - 1) + 1 / 2 + k / (12 * n) - (k * (k + 1) * (k + 2)) / (720 * n ** 3));
@@ -519,20 +496,11 @@ function lgamma(x) {
   if (x < 0.5) return lgamma(1 + x) - Math.log(Math.abs(x));
   if (x < 1.5) return polynomial(LGAMMA, x - 1) - Math.log(x);
   const stirling = (x - 0.5) * Math.log(x) - x + Math.log(2 * Math.PI) / 2;
-  if (x > 10) return stirling + asymptotic(x, (k) => 1 / (k * (k - 1))) / x;
+  if (x > 10) return stirling + polynomial(BY_POWER, 1 / (x * x)) / x;
   let product = 1;
   for (; x >= 2.5; product *= x) x--;
   return polynomial(LGAMMA, x - 2) + Math.log(product);
 }
-function digamma(x) {
-  if (x === 0) return -1 / x;
-  if (x === -Infinity || (x < 0 && Number.isInteger(x))) return NaN;
-  if (x < 0) return digamma(1 - x) - Math.PI / Math.tan(Math.PI * (x % 1));
-  let sum = 0;
-  for (; x < 10; x++) sum -= 1 / x;
-  return x === Infinity ? x : sum + Math.log(x) - 0.5 / x - asymptotic(x, (k) => 1 / k) / (x * x);
-}
-
 const max = (a, b) => (a !== a || b !== b ? NaN : a > b ? a : b);
 const min = (a, b) => (a !== a || b !== b ? NaN : a < b ? a : b);
 function even(a) {
@@ -541,9 +509,10 @@ function even(a) {
 }
 /** C's pow, which is 1 where JavaScript's is NaN. */
 const power = binary((a, b) => (a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b));
+const squared = (a, out) => { for (let i = 0; i < out.length; i++) out[i] = a[i] * a[i]; };
 /** The exponents for which torch takes another way if they are numbers. */
 const rootBelow = unary((a) => 1 / Math.sqrt(a));
-const powers = { 0.5: unary(SINGLE.sqrt), "-0.5": rootBelow, 1: unary((a) => a), 2: unary(SINGLE.square) };
+const powers = { 0.5: unary(SINGLE.sqrt), "-0.5": rootBelow, 1: unary((a) => a), 2: unary(squared) };
 function remainder(a, b) {
   const r = a % b;
   return r !== 0 && r < 0 !== b < 0 ? r + b : r;
@@ -554,47 +523,33 @@ function floorDivide(a, b) {
   const q = (a - r) / b - (r !== 0 && r < 0 !== b < 0 ? 1 : 0);
   return q === 0 ? (a / b) * 0 : Math.floor(q) + (q - Math.floor(q) > 0.5 ? 1 : 0);
 }
-function addExp(a, b) {
-  const [low, high] = [min(a, b), max(a, b)];
-  return low === high && !Number.isFinite(low) ? low : Math.log1p(Math.exp(low - high)) + high;
-}
 export const plus = (a, b) => a + b;
-const times = (a, b) => a * b;
 const { add, sub, mul, div: divide, maximum, minimum, ...compared } =
   Object.fromEntries(Object.entries(LOOPS).map(([name, loop]) => [name, binary(loop)]));
 const [floored, truncated] = [floorDivide, (a, b) => Math.trunc(a / b)].map(binary);
 const divisions = { null: divide, floor: floored, trunc: truncated };
 const total = reduce(sumOf);
 const timesNumber = (x, factor) => (factor === 1 ? x : mul(x, factor));
-const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, -Infinity], amin: [min, Infinity] };
 
 /** The operations by ATen's names, without overloads; n_… are those of sizes, which are plain numbers. */
 export const OPS = {
   exp2: unary((a) => 2 ** a), reciprocal: unary((a) => 1 / a),
   rsqrt: unary((a) => 1 / Math.sqrt(a)), sign: unary((a) => (a > 0) - (a < 0)), round: unary(even),
   sigmoid: unary((a) => 1 / (1 + Math.exp(-a))), relu: unary((a) => (a < 0 ? 0 : a)),
-  erf: unary(erf), erfc: unary(erfc), erfinv: unary(erfinv), special_ndtri: unary(ndtri), lgamma: unary(lgamma),
-  special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))), digamma: unary(digamma),
-  isnan: unary((a) => +(a !== a)), isfinite: unary((a) => +(a - a === 0)),
+  erf: unary(erf), erfc: unary(erfc), special_ndtri: unary(ndtri), lgamma: unary(lgamma), isnan: unary((a) => +(a !== a)),
   isinf: unary((a) => +(Math.abs(a) === Infinity)),
   logical_not: unary(SINGLE.bitwise_not),
   add: (x, y, alpha = 1) => add(x, timesNumber(y, alpha)), sub: (x, y, alpha = 1) => sub(x, timesNumber(y, alpha)), mul,
-  div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: floored, remainder: binary(remainder),
-  fmod: binary((a, b) => a % b), pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y),
+  div: (x, y, rounding = null) => divisions[rounding](x, y), remainder: binary(remainder),
+  pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y),
   atan2: binary(Math.atan2), maximum, minimum, ...compared, logical_and: binary((a, b) => +(a !== 0 && b !== 0)),
-  logical_or: binary((a, b) => +(a !== 0 || b !== 0)), logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
-  bitwise_xor: binary((a, b) => a ^ b),
-  where, masked_fill: (x, mask, v) => OPS.where(mask, v, x),
-  lerp: ternary((a, b, w) => (Math.abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w))),
-  clamp: (x, low, high) => OPS.clamp_max(OPS.clamp_min(x, low), high),
-  clamp_min: (x, low) => (low == null ? x : maximum(x, low)),
-  clamp_max: (x, high) => (high == null ? x : minimum(x, high)),
+  logical_or: binary((a, b) => +(a !== 0 || b !== 0)), where,
+  clamp: (x, low, high) => {
+    const above = low == null ? x : maximum(x, low);
+    return high == null ? above : minimum(above, high);
+  },
 
-  full: filled, full_like: (x, v) => filled(x.shape, v), new_full: (x, shape, v) => filled(shape, v),
-  fill: (x, v) => filled(x.shape, v), scalar_tensor: (v) => filled([], v),
-  zeros: (shape) => filled(shape, 0), ones: (shape) => filled(shape, 1), empty: (shape) => filled(shape, 0),
-  new_zeros: (x, shape) => filled(shape, 0), new_ones: (x, shape) => filled(shape, 1),
-  zeros_like: (x) => filled(x.shape, 0), ones_like: (x) => filled(x.shape, 1), empty_like: (x) => filled(x.shape, 0),
+  full: filled, full_like: (x, v) => filled(x.shape, v), scalar_tensor: (v) => filled([], v),
   arange: (a, b, by = 1) => {
     const [start, end] = b == null ? [0, a] : [a, b];
     const out = filled([Math.ceil((end - start) / by)], start);
@@ -602,7 +557,7 @@ export const OPS = {
     return out;
   },
 
-  view: viewed, reshape: viewed, _unsafe_view: viewed, copy: (x, y) => broadcast(y, x.shape),
+  view: viewed, reshape: viewed, copy: (x, y) => broadcast(y, x.shape),
   unsqueeze: (x, d) => array(x.shape.toSpliced(from0(d, x.shape.length + 1), 0, 1), x.data),
   squeeze: (x, dims) => {
     const chosen = dims == null ? range(x.shape.length) : [dims].flat().map((d) => from0(d, x.shape.length));
@@ -619,15 +574,6 @@ export const OPS = {
     [a, b] = [from0(a, dims.length), from0(b, dims.length)];
     return OPS.permute(x, dims.map((d) => (d === a ? b : d === b ? a : d)));
   },
-  t: (x) => OPS.permute(x, range(x.shape.length).reverse()),
-  diagonal: (x, offset = 0, a = 0, b = 1) => {
-    [a, b] = [a, b].map((d) => from0(d, x.shape.length));
-    const step = strides(x.shape);
-    const n = Math.max(0, Math.min(x.shape[a] + Math.min(offset, 0), x.shape[b] - Math.max(offset, 0)));
-    const without = (list) => list.filter((_, d) => d !== a && d !== b);
-    const start = Math.max(offset, 0) * step[b] - Math.min(offset, 0) * step[a];
-    return strided(x, [...without(x.shape), n], [...without(step), step[a] + step[b]], start);
-  },
   flip: (x, dims) => {
     const over = dims.map((d) => from0(d, x.shape.length));
     const step = strides(x.shape);
@@ -642,8 +588,10 @@ export const OPS = {
   },
   slice: (x, d = 0, from = 0, to = null, by = 1) => strided(x, ...sliceOf(x, d, from, to, by)),
   slice_scatter: (x, y, d = 0, from = 0, to = null, by = 1) => written(x, y, ...sliceOf(x, d, from, to, by)),
-  select: (x, d, i) => strided(x, ...selectOf(x, d, i)),
-  select_scatter: (x, y, d, i) => written(x, y, ...selectOf(x, d, i)),
+  select: (x, d, i) => {
+    const [step, dim] = [strides(x.shape), from0(d, x.shape.length)];
+    return strided(x, replaced(x.shape, dim), replaced(step, dim), within(i, x.shape[dim]) * step[dim]);
+  },
   split_with_sizes: (x, sizes, d = 0) => {
     const ends = sizes.map((_, i) => sizes.slice(0, i + 1).reduce(plus, 0));
     return sizes.map((n, i) => OPS.slice(x, d, ends[i] - n, ends[i]));
@@ -682,7 +630,6 @@ export const OPS = {
     const from = indexed(x, at);
     return array(from.shape, read(x.data, from.places));
   },
-  _unsafe_index: (x, at) => OPS.index(x, at),
   index_select: (x, d, i) => OPS.index(x, [...x.shape.slice(0, from0(d, x.shape.length)).fill(null), i]),
   embedding: (table, i) => OPS.index(table, [i]),
   index_put: (x, at, y, accumulate = false) => {
@@ -694,16 +641,9 @@ export const OPS = {
   gather: (x, d, index) => array(index.shape, read(x.data, pointed(x, d, index))),
   scatter: (x, d, index, y) => scattered(x, d, index, y, (_, v) => v),
   scatter_add: (x, d, index, y) => scattered(x, d, index, y, plus),
-  scatter_reduce: (x, d, index, y, how, self = true) => {
-    const [f, start] = joined[how];
-    const sum = scattered(self ? x : scattered(x, d, index, start, (_, v) => v), d, index, y, f);
-    if (how !== "mean") return sum;
-    const ones = filled(x.shape, 1);
-    return divide(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
-  },
 
   sum: total, mean: reduce((a, at, step, n) => sumOf(a, at, step, n) / n), prod: reduce(productOf),
-  amax: reduce(highest), amin: reduce(lowest), any: reduce(anyOf), all: reduce(allOf),
+  amax: reduce(highest), amin: reduce(lowest), any: reduce(anyOf),
   var: (x, dims, correction, keep = false) => {
     const g = folded(x, dims);
     const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
@@ -725,19 +665,15 @@ export const OPS = {
   argmin: (x, d, keep) => least(x, d, keep)[1], getitem: (list, i) => list[i],
   // each of the two is made when it is read: mostly one is not
   sort: (x, d, down) => ({ get 0() { return sortedValues(x, d, down); }, get 1() { return sortedPlaces(x, d, down); } }),
-  argsort: sortedPlaces,
-  topk: (x, k, d = -1, largest = true) => [sortedValues, sortedPlaces].map((by) => OPS.slice(by(x, d, largest), d, 0, k)),
-  searchsorted: search, bucketize: (x, list, right) => search(list, x, right),
+  searchsorted: search,
 
-  cumsum: sums, cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
-  _softmax: softmax(false), _log_softmax: softmax(true),
+  cumsum: sums, _softmax: softmax(false), _log_softmax: softmax(true),
   mm: (x, y) => product(x, y, [1, ...x.shape, y.shape[1]], [x.shape[0], y.shape[1]]),
   bmm: (x, y) => product(x, y, [...x.shape, y.shape[2]], [...x.shape.slice(0, 2), y.shape[2]]),
   mv: (x, y) => product(x, y, [1, ...x.shape, 1], [x.shape[0]]),
   dot: (x, y) => product(x, y, [1, 1, x.shape[0], 1], []),
-  addmm: (x, y, z, beta = 1, alpha = 1) => add(timesNumber(x, beta), timesNumber(OPS.mm(y, z), alpha)),
 
-  n_sym_size: (x, d) => x.shape[from0(d, x.shape.length)], n_sym_numel: (x) => x.data.length, n_add: plus, n_mul: times,
+  n_sym_size: (x, d) => x.shape[from0(d, x.shape.length)], n_sym_numel: (x) => x.data.length, n_add: plus, n_mul: (a, b) => a * b,
   n_sub: (a, b) => a - b, n_truediv: (a, b) => a / b, n_floordiv: (a, b) => Math.floor(a / b), n_mod: remainder,
   n_neg: (a) => -a, n_pow: (a, b) => a ** b, n_sym_max: max, n_sym_min: min, n_sym_float: (a) => a,
   n_sym_int: Math.trunc, n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc,
@@ -753,9 +689,7 @@ for (const name of [
 /** Where an operation's named arguments stand. */
 const NAMED = {
   add: { alpha: 2 }, sub: { alpha: 2 }, div: { rounding_mode: 2 }, clamp: { min: 1, max: 2 },
-  var: { correction: 2, keepdim: 3 }, sort: { dim: 1, descending: 2 }, argsort: { dim: 1, descending: 2 },
-  searchsorted: { right: 2, side: 3 }, bucketize: { right: 2 }, addmm: { beta: 3, alpha: 4 },
-  scatter_reduce: { include_self: 5 },
+  var: { correction: 2, keepdim: 3 }, sort: { dim: 1, descending: 2 }, searchsorted: { right: 2, side: 3 },
 };
 /** Named arguments that change no number here. */
 const SILENT = ["dtype", "layout", "device", "pin_memory", "memory_format", "stable", "out_int32", "sparse_grad"];

@@ -6,19 +6,12 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import DR_GRPO, GRPO, GroupPolicyGradient
-from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
+from rlviz.page.picture import Axis, Bars, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import Curve
-from rlviz.pictures.groups import (
-    LARGEST_GROUP,
-    group_advantages,
-    learns_from_a_group,
-    share_all_equal,
-    why_no_group,
-)
+from rlviz.pictures.groups import GROUP_NEEDS, LARGEST_GROUP, group_advantages, learns_from_a_group, share_all_equal
 from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.words import label
 
-NOISE = 0.25  # standard deviation of a score around 0 or 1
 GROUPS, FEWER = 512, 128  # simulated at the setting; at each point of the line
 POINTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)
 BINS = 41  # odd: 0 is the middle of one
@@ -26,35 +19,22 @@ REACHES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)  # of the bins, whichever holds every a
 TOPS = (0.15, 0.3, 0.5, 1.0)  # of the axis of shares
 
 
-def takes_any_score(algorithm: GroupPolicyGradient) -> bool:
-    """Return whether the advantage takes groups whose mean reward is below 0."""
-    try:
-        group_advantages(algorithm, torch.tensor([[-1.0, 0.5]]))
-    except ValueError:
-        return False
-    return True
-
-
 def advantages_curve(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: advantages of groups drawn by coin, all of prompts with one success rate and in one batch.
 
-    A response is right where its coin is below the success rate; a score has luck times NOISE on it. Coins and luck are those of
-    the largest group, of which a smaller one is a part: sliders move the picture, not the luck. Shaping, selection, KL and
-    earlier visits have no part. A group is dead if its advantages are all 0; means count dead groups, too.
+    A response is right, and earns 1, where its coin is below the success rate. Coins are those of the largest group, of which a
+    smaller one is a part: sliders move the picture, not the luck. Shaping, selection, KL and earlier visits have no part. A group
+    is dead if its advantages are all 0; means count dead groups, too.
     """
     rule = algorithm.without_kl()
-    noise = NOISE if takes_any_score(rule) else 0.0
 
-    def curve(
-        success_rate: Tensor, group_size: Tensor, rewards: Tensor, responses: Tensor, coins: Tensor, luck: Tensor
-    ) -> dict[str, Tensor]:
+    def curve(success_rate: Tensor, group_size: Tensor, responses: Tensor, coins: Tensor) -> dict[str, Tensor]:
         size = responses.shape[0]
 
         def simulate(rates: Tensor, groups: int) -> tuple[Tensor, Tensor]:
             """Return flags of right responses, and advantages, both [rates · groups, size]."""
             right = coins[:groups, :size] < rates
-            scores = right.double() + luck[:groups, :size] * (noise * rewards)
-            return right, group_advantages(rule, scores.flatten(0, -2))
+            return right, group_advantages(rule, right.double().flatten(0, -2))
 
         points = torch.tensor(POINTS, dtype=torch.double)
         right, A = simulate(success_rate, GROUPS)
@@ -99,8 +79,8 @@ def is_dead(A: Tensor) -> Tensor:
 
 
 def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
-    """Return the algorithm's advantage in words, and a flag: whether rewards can be scores."""
-    return {"rule": label(algorithm.advantage), "any_score": "yes" if takes_any_score(algorithm) else ""}
+    """Return the algorithm's advantage in words."""
+    return {"rule": label(algorithm.advantage)}
 
 
 ADVANTAGES = Picture(
@@ -140,18 +120,10 @@ ADVANTAGES = Picture(
     controls={
         "success_rate": Slider(0.02, 0.98, 0.01, 0.8, "success rate p", plays=True),
         "group_size": Slider(2, LARGEST_GROUP, 1, 8, "group size G"),
-        "rewards": Choice(
-            {"right or wrong: 1 or 0": "outcome", f"scores: 1 or 0, and noise of sd {NOISE}": "score"},
-            "right or wrong: 1 or 0",
-            "rewards",
-            when="any_score",
-            rare=True,
-        ),
     },
     data={
         "responses": Draws("uniform", ("group_size",), 0),  # a size is the length of an input
         "coins": Draws("uniform", (GROUPS, LARGEST_GROUP), 1),
-        "luck": Draws("normal", (GROUPS, LARGEST_GROUP), 2),
     },
     conclusion=(
         Say(
@@ -165,7 +137,7 @@ explore_advantages = explorer(
     "advantages",
     ADVANTAGES,
     advantages_curve,
-    algorithms=Algorithms(learns_from_a_group, GRPO, why_not=why_no_group),
+    algorithms=Algorithms(learns_from_a_group, GRPO, needs=GROUP_NEEDS),
     texts=texts,
     free=True,
     example={"group_size": 5},

@@ -1,4 +1,4 @@
-"""Arguments of an explorer as values of its controls, judged; and back: the call that makes them, and the setting in words.
+"""Arguments of an explorer as values of its controls, judged; and the setting in words.
 
 An algorithm is its name among those that are offered. One beside it that has other numbers than its own is an *entry* such as
 "GRPO~eps_high=0.02": in an address and in a page, too.
@@ -45,8 +45,7 @@ class Arguments:
                 return name
         if not algorithms.fits(algorithm):
             known = ", ".join(self.spec.members)
-            default = f"{algorithm.name} has nothing that this picture shows; {known} have"
-            raise ValueError(f"algorithm: {algorithms.why_not(algorithm) or default}")
+            raise ValueError(f"algorithm must have {algorithms.needs}, as {known} have; got {algorithm.name}")
         name = algorithm.name.replace("|", "¦").replace("~", "∼")  # signs that part a key, and an entry
         name = name if name not in self.members else f"the other {name}"
         while name in self.members:
@@ -80,12 +79,18 @@ class Arguments:
             return ", ".join([name, *words])
         return f"{name}, default" if name == chosen and self.slider_ranges(name) else name
 
-    def to_values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments as the values of controls. Raises ValueError for one that its control cannot have."""
+    def to_values(self, arguments: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return arguments as the values of controls. Raises ValueError for one that its control cannot have.
+
+        before: the values of controls that no argument moves; another algorithm's parameters are its own, whatever stood there.
+        """
         values: dict[str, Any] = {}
         for name, control in self.spec.controls.items():
             value = arguments.get(name, self.defaults[name])
-            if name == "algorithm":
+            is_reset = name in self.parameters and "algorithm" in arguments
+            if before is not None and name not in arguments and not is_reset:
+                values[name] = before[name]
+            elif name == "algorithm":
                 values[name] = self.add_member(value)
             elif name in self.parameters:
                 member = values["algorithm"]
@@ -99,55 +104,14 @@ class Arguments:
                     self.members[member].with_parameters(**{name: value})  # the piece knows the range
                     values[name] = float(value)
             elif isinstance(control, Beside):
-                several = value.tolist() if hasattr(value, "tolist") else value
-                if not isinstance(several, list | tuple) or not all(hasattr(a, "slots") for a in several):
-                    raise ValueError(f"{name} must be a list of algorithms, such as GRPO; got {short_repr(several)}")
-                if len(several) > control.most:
-                    raise ValueError(f"{name} must be at most {control.most} algorithms; got {len(several)}")
-                values[name] = [self.to_entry(algorithm) for algorithm in several]
+                if not isinstance(value, list | tuple) or not all(hasattr(a, "slots") for a in value):
+                    raise ValueError(f"{name} must be a list of algorithms, such as GRPO; got {short_repr(value)}")
+                if len(value) > control.most:
+                    raise ValueError(f"{name} must be at most {control.most} algorithms; got {len(value)}")
+                values[name] = [self.to_entry(algorithm) for algorithm in value]
             else:
                 values[name] = check_value(name, value, control)
         return values
-
-    def to_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments that have these values; None for a parameter that the algorithm does not have."""
-        arguments: dict[str, Any] = {}
-        for name, value in values.items():
-            control = self.spec.controls[name]
-            if name == "algorithm":
-                arguments[name] = self.members[value]
-            elif name in self.parameters:
-                arguments[name] = value if name in self.slider_ranges(values["algorithm"]) else None
-            elif isinstance(control, Beside):
-                entries = [self.split_entry(entry) for entry in value]
-                arguments[name] = [self.members[member].with_parameters(**numbers) for member, numbers in entries]
-            else:
-                arguments[name] = control.options[value] if isinstance(control, Choice) else value
-        return arguments
-
-    def changed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that are no defaults; a parameter's default is the chosen algorithm's own."""
-        ranges = self.slider_ranges(values["algorithm"]) if "algorithm" in values else {}
-        usual = {**self.default_values, **{n: ranges[n][0] if n in ranges else values[n] for n in self.parameters}}
-        return {name: value for name, value in values.items() if value != usual[name]}
-
-    def python_call(self, values: Mapping[str, Any], fixed: list[str]) -> str:
-        """Return the call that makes an explorer with these values; fixed: source of what no control moves."""
-        arguments = []
-        for name, value in self.changed(values).items():
-            control = self.spec.controls[name]
-            if name == "algorithm":
-                arguments.append(python_name(self.members[value]))
-            elif isinstance(control, Beside):
-                sources = []
-                for member, numbers in map(self.split_entry, value):
-                    changes = ", ".join(f"{n}={number}" for n, number in numbers.items())
-                    source = python_name(self.members[member])
-                    sources.append(f"{source}.with_parameters({changes}), " if numbers else f"{source}, ")
-                arguments.append(f"{name}=({''.join(sources).strip()})")
-            else:
-                arguments.append(f"{name}={(control.options[value] if isinstance(control, Choice) else value)!r}")
-        return f"explore_{self.spec.name}({', '.join([*arguments, *fixed])})"
 
     def describe(self, values: Mapping[str, Any], names: Names) -> str:
         """Return the setting in words: the algorithm with its parameters, and each control that is not as the picture begins.
@@ -155,14 +119,14 @@ class Arguments:
         Such as "GRPO · ε low 0.2 · ε high 0.28 · old probability 0.1".
         """
         ranges = self.slider_ranges(values["algorithm"]) if "algorithm" in values else {}
-        changed, parts = self.changed(values), []
+        parts = []
         for name, value in values.items():
             control = self.spec.controls[name]
             if isinstance(control, Beside) or not names.holds(control.when):
                 continue
             if name == "algorithm":
                 parts.append(value)
-            elif name in ranges or name in changed:
+            elif name in ranges or (name not in self.parameters and value != self.default_values[name]):
                 numbers = value if isinstance(value, list) else [value]
                 words = ", ".join(n if isinstance(n, str) else formatted(n, "g") for n in numbers)
                 parts.append(f"{control.label or name} {words}")

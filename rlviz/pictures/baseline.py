@@ -9,7 +9,7 @@ from rlviz.algorithms import DR_GRPO, GRPO, RLOO, GroupPolicyGradient
 from rlviz.page.picture import Axis, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
 from rlviz.pictures.aggregation import with_gaps
-from rlviz.pictures.groups import group_advantages, learns_from_a_group, why_no_group
+from rlviz.pictures.groups import GROUP_NEEDS, group_advantages, learns_from_a_group
 from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.advantages import GroupAdvantage
 
@@ -119,7 +119,7 @@ explore_baseline = explorer(
     "baseline",
     BASELINE,
     baseline_curve,
-    algorithms=Algorithms(learns_from_a_group, GRPO, why_not=why_no_group),
+    algorithms=Algorithms(learns_from_a_group, GRPO, needs=GROUP_NEEDS),
     free=True,
     example={"group_size": 5},
     named={

@@ -1,6 +1,6 @@
 """Bias and variance of a gradient estimate, exactly: the true policy gradient beside what a rule estimates, over all groups.
 
-Two prompts, an easy and a hard one, have a row of logits each, over three responses: a right one, a short wrong one and a long
+Two prompts have a row of logits each, over three responses: a right one, a short wrong one and a long
 wrong one. A response's first token decides which it is; the tokens behind it are certain. All batches of two groups of G are
 enumerated, as counts, each with its probability, and the algorithm's own pieces estimate the gradient from each.
 """
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import DR_GRPO, GRPO, GSPO, RLOO, GroupPolicyGradient
-from rlviz.page.picture import Axis, Bars, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.picture import Axis, Bars, Choice, Line, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import Curve, iterated
 from rlviz.pictures.aggregation import with_gaps
 from rlviz.pictures.spec import explorer
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage, reward_alone
 from rlviz.pieces.aggregation import sequence_mean, token_mean, weighted_sum
-from rlviz.pieces.bounds import FixedBounds
+from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.surrogate import pessimistic
 from rlviz.types import Batch, Mask, Responses, Tokens
 
@@ -62,6 +62,7 @@ RULES: dict[str, GroupPolicyGradient] = {
     "GRPO": GRPO.without_kl(),
     "GSPO": GSPO.with_parameters(eps_low=0.02, eps_high=0.02),  # for answers as short as these
 }
+ACROSS = {"batch mean", "mean of all tokens"}  # rules whose weights in one group depend on the other prompt's
 
 
 def group_counts(group_size: int) -> tuple[Tensor, Tensor]:
@@ -154,18 +155,6 @@ def exact_moments(
     return target.view(-1, 3), expected.view(-1, 3), variance.view(-1, 3)
 
 
-def looks_across_groups(rule: GroupPolicyGradient) -> bool:
-    """Return whether what a response counts for depends on the group of another prompt, tried on two batches."""
-    mask = torch.ones(2, 2, 2, LONGEST, dtype=torch.bool)
-    mask[0, 1, :, 1:] = False
-    rewards = torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]]], dtype=torch.double)
-    first, second = (
-        response_advantages(rule, reward, part)[0] * rule.aggregate(part)[0]
-        for reward, part in zip(rewards, mask, strict=True)
-    )
-    return not torch.equal(first, second)
-
-
 def bias_curve(rule: str, group_size: int) -> Curve:
     """Return the curve: a rule's expected estimate beside the true gradient, and its spread beside that of no baseline.
 
@@ -173,12 +162,12 @@ def bias_curve(rule: str, group_size: int) -> Curve:
     is the trace of the covariance over the squared length of the mean, relative to the first update without a baseline.
     """
 
-    joint = looks_across_groups(RULES[rule])
+    joint = rule in ACROSS
 
     def curve(
-        easy: Tensor, hard: Tensor, shift: Tensor, short: Tensor, long: Tensor, updates: Tensor, lr: Tensor
+        first: Tensor, second: Tensor, shift: Tensor, short: Tensor, long: Tensor, updates: Tensor, lr: Tensor
     ) -> dict[str, Tensor]:
-        right, rewards = torch.stack([easy, hard]), torch.tensor(RIGHT, dtype=torch.double) + shift
+        right, rewards = torch.stack([first, second]), torch.tensor(RIGHT, dtype=torch.double) + shift
         setting = {"rewards": rewards, "lengths": torch.stack([short, short, long]), "lr": lr}
         truth, expected, variance = exact_moments(
             RULES[rule], group_size, right, joint=joint, updates=updates, **setting
@@ -193,7 +182,7 @@ def bias_curve(rule: str, group_size: int) -> Curve:
         along = (expected * truth).sum() / goal
         away = (expected - truth * along / goal).square().sum().sqrt()
         degrees = torch.rad2deg(torch.atan2(away, along))
-        easy_times, hard_times = ((expected * truth).sum(-1) / truth.square().sum(-1)).unbind()
+        first_times, second_times = ((expected * truth).sum(-1) / truth.square().sum(-1)).unbind()
         scaled, sd = (expected * goal / size).flatten(), variance.sqrt().flatten() * goal / size
         reach = 1.1 * torch.cat([truth.abs().flatten(), scaled.abs() + sd]).amax()
         place = torch.arange(1.0, 2 * len(RIGHT) + 1, dtype=torch.double)
@@ -209,10 +198,10 @@ def bias_curve(rule: str, group_size: int) -> Curve:
             "minus": -reach,
             "arrow_x": torch.stack([zero, along / size]),
             "arrow_y": torch.stack([zero, away / size]),
-            "easy_times": easy_times,
-            "hard_times": hard_times,
-            "most_times": 1.15 * torch.stack([easy_times, hard_times, zero + 1]).amax(),
-            "least_times": 1.15 * torch.stack([easy_times, hard_times, zero]).amin(),
+            "first_times": first_times,
+            "second_times": second_times,
+            "most_times": 1.15 * torch.stack([first_times, second_times, zero + 1]).amax(),
+            "least_times": 1.15 * torch.stack([first_times, second_times, zero]).amin(),
             "degrees": degrees,
             "arrives": arrives.double(),
             "length": length / goal,
@@ -223,9 +212,15 @@ def bias_curve(rule: str, group_size: int) -> Curve:
     return curve
 
 
+def texts(rule: str, group_size: int) -> dict[str, str]:
+    """Return the limits of a rule's ratios; "" where it has none."""
+    bounds = RULES[rule].bounds
+    return {"limits": "" if bounds is no_bounds else str(bounds)}
+
+
 BIAS = Picture(
     title="Is the estimate right on average, and how far does one spread?",
-    look="Choose a rule, then drag how often the hard prompt is answered right.",
+    look="Choose a rule, then drag how often the second prompt is answered right.",
     notice="Subtracting a mean only shortens the gradient; dividing by a group's std or a response's length turns it. Where most "
     "responses are right, rewards of 0 and 1 spread less without a baseline: drag both prompts to the right.",
     alt="Bars of the true gradient and of the expected estimate on six logits, with the standard deviation of one estimate; the "
@@ -251,6 +246,7 @@ BIAS = Picture(
             (
                 Line("ahead", "nothing", "6 4", colour="grey", label="truth", direct=True),
                 Line("arrow_x", "arrow_y", width=4, label="estimate", direct=True),
+                Text("clipped outside {limits}", corner="se", colour="grey", when="limits"),
             ),
             when="arrives",
             tall=0.8,
@@ -261,10 +257,10 @@ BIAS = Picture(
             Axis("push, 1 = the true one", "least_times", "most_times"),
             (
                 Rule(1.0, axis="y", dash="", width=1),
-                Rule("easy", dash="6 2 1 2", width=1.5, colour="ink", drag="easy"),
-                Rule("hard", dash="6 2 1 2", width=1.5, colour="ink", drag="hard"),
-                Points("easy", "easy_times", size=12, label="easy prompt"),
-                Points("hard", "hard_times", "D", 12, colour="vermilion", label="hard prompt"),
+                Rule("first", dash="6 2 1 2", width=1.5, colour="ink", drag="first"),
+                Rule("second", dash="6 2 1 2", width=1.5, colour="ink", drag="second"),
+                Points("first", "first_times", size=12, label="first prompt"),
+                Points("second", "second_times", "D", 12, colour="vermilion", label="second prompt"),
             ),
             tall=0.8,
         ),
@@ -272,8 +268,8 @@ BIAS = Picture(
     controls={
         "rule": Choice({name: name for name in RULES}, "GRPO", "rule", picks=True),
         "group_size": Choice({str(G): G for G in GROUP_SIZES}, "8", "group size G", picks=True),
-        "easy": Slider(0.05, 0.95, 0.05, 0.5, "easy prompt, right"),
-        "hard": Slider(0.05, 0.95, 0.05, 0.1, "hard prompt, right"),
+        "first": Slider(0.05, 0.95, 0.05, 0.5, "first prompt, right"),
+        "second": Slider(0.05, 0.95, 0.05, 0.1, "second prompt, right"),
         "short": Slider(1, LONGEST, 1, 2, "tokens, right or short"),
         "long": Slider(1, LONGEST, 1, 8, "tokens, long wrong"),
         "updates": Slider(1, 2, 1, 1, "updates on the same group"),
@@ -281,7 +277,7 @@ BIAS = Picture(
         "shift": Slider(value=0.0, stops=(0.0, 0.5, 1.0, 2.0, 5.0), label="added to every reward", rare=True),
     },
     data={
-        "logits": [f"{prompt}: {response}" for prompt in ("easy", "hard") for response in ("right", "short", "long")],
+        "logits": [f"{prompt}: {response}" for prompt in (1, 2) for response in ("right", "short", "long")],
         "ahead": [0.0, 1.0],
         "nothing": [0.0, 0.0],
     },
@@ -291,7 +287,9 @@ BIAS = Picture(
             "equally long, one estimate has {variance:.2f} times the variance of no baseline.",
             "arrives",
         ),
-        Say("Update {updates:d}, {rule}: no gradient is left, for every response of every batch is beyond its limits."),
+        Say(
+            "Update {updates:d}, {rule}: no gradient is left, for every response of every batch is beyond its limits, {limits}."
+        ),
     ),
 )
 
@@ -299,6 +297,7 @@ explore_bias = explorer(
     "bias",
     BIAS,
     bias_curve,
+    texts=texts,
     named={
         "GRPO": {},
         "rewards of 1 and 2": {"rule": "leave-one-out", "shift": 1.0},

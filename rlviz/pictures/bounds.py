@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient
 from rlviz.algorithms.base import with_tensors
-from rlviz.page.picture import Area, Axis, Beside, Choice, Line, Mark, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.picture import Area, Axis, Beside, Line, Mark, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve
 from rlviz.pictures.clip import beside_lines, is_cut, is_per_token
 from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
@@ -20,27 +20,15 @@ from rlviz.training import TrainSettings
 from rlviz.types import Batch, StepRecord
 
 LEAST_PROB = 1e-4
+LIMITS_NEEDS = "limits on the ratio of each token by itself"
 FAR = 130.0  # stands for ∞ in a line, out of sight
-AXES = {  # end of an axis → where it is on linear and on logarithmic axes
-    "left": (0.0, LEAST_PROB),
-    "prob_bottom": (0.0, 5e-5),
-    "prob_top": (1.12, 2.0),
-    "ratio_bottom": (0.0, 0.3),
-    "ratio_top": (3.0, 13.0),
-}
+AXES = {"prob": ("new probability", 5e-5, 2.0), "ratio": ("ratio", 0.3, 13.0)}
 Run = str | os.PathLike[str] | Sequence[StepRecord]
 
 
 def limits_tokens(algorithm: Algorithm) -> bool:
     """Return whether the algorithm limits the ratio of each token by itself."""
     return isinstance(algorithm, PolicyGradient) and is_per_token(algorithm)
-
-
-def why_no_limits(algorithm: Algorithm) -> str:
-    """Return the reason why the limits of the algorithm are not those of a token."""
-    if not isinstance(algorithm, PolicyGradient):
-        return f"{algorithm.name} has no ratio that could be limited"
-    return f"{algorithm.name} limits the ratio of a whole response; that gives no interval for one token's probability"
 
 
 def token_data(run: Run | None) -> dict[str, Any]:
@@ -86,16 +74,13 @@ def bounds_curve(algorithm: PolicyGradient) -> Curve:
     def curve(
         old_prob: Tensor,
         new_prob: Tensor,
-        scale: Tensor,
         tokens_old: Tensor,
         tokens_new: Tensor,
         tokens_A: Tensor,
         **widths: Tensor,
     ) -> dict[str, Tensor]:
         rule = with_tensors(plain, widths)
-        rare = torch.exp(torch.arange(90, dtype=torch.double) / 89 * -math.log(LEAST_PROB)) * LEAST_PROB
-        common = (torch.arange(50, dtype=torch.double) + 1) / 50
-        q = torch.cat([rare, common]).sort().values
+        q = torch.exp(torch.arange(140, dtype=torch.double) / 139 * -math.log(LEAST_PROB)) * LEAST_PROB
         (lower, upper), (low, high) = (limits(rule, probs) for probs in (q, torch.stack([old_prob, old_prob * 0 + 1])))
 
         # Is a bad token cut just below the lower limit, and a good one just above the upper?
@@ -114,7 +99,6 @@ def bounds_curve(algorithm: PolicyGradient) -> Curve:
             "upper": upper.clamp(max=FAR),
             "low_prob": lower * q,
             "high_prob": (upper * q).clamp(max=FAR),
-            **{name: linear + (log - linear) * (scale > 0).double() for name, (linear, log) in AXES.items()},
             "low_at": low[0],
             "high_at": high[0],
             "ends_q": old_prob.expand(2),
@@ -148,14 +132,14 @@ def bounds_curve(algorithm: PolicyGradient) -> Curve:
     return curve
 
 
-def _panel(title: str, label: str, quantity: str, low: str, high: str, *extra: Mark, at: str) -> Panel:
+def _panel(title: str, quantity: str, low: str, high: str, *extra: Mark, at: str) -> Panel:
     """Return a panel: the bands between the limits as one quantity, of all algorithms, the token at hand, a run's tokens."""
     tokens_y = "tokens_new" if quantity == "prob" else f"tokens_{quantity}"
     tokens: dict[str, Any] = {"x": "tokens_old", "y": tokens_y, "when": "has_run"}
     return Panel(
         title,
-        Axis("old probability", "left", 1, log="scale=log"),
-        Axis(label, f"{quantity}_bottom", f"{quantity}_top", log="scale=log"),
+        Axis("old probability", LEAST_PROB, 1, log=1),
+        Axis(*AXES[quantity], log=1),
         (
             Area("q", low, high, label="pushed up and down"),
             *(Area("q", f"b{i}_{low}", f"b{i}_{high}", colour=colour, when=f"b{i}_q") for i, colour in BESIDE),
@@ -200,24 +184,18 @@ BOUNDS = Picture(
     "it either way, right the limits on its ratio.",
     panels=(
         _panel(
-            *("How far a token is pushed", "new probability", "prob", "low_prob", "high_prob"),
+            *("How far a token is pushed", "prob", "low_prob", "high_prob"),
             *TOKEN,
             at="limits at {old_prob}",
         ),
         _panel(
-            *("The same as limits on the ratio", "ratio", "ratio", "lower", "upper", *WIDTH_GRIPS),
+            *("The same as limits on the ratio", "ratio", "lower", "upper", *WIDTH_GRIPS),
             at="limits {low_at:r} and {high_at:r}",
         ),
     ),
     controls={
-        "old_prob": Slider(
-            value=0.01,
-            stops=STOPS,
-            label="old probability",
-            plays=True,
-        ),
+        "old_prob": Slider(value=0.01, stops=STOPS, label="old probability", plays=True),
         "new_prob": Slider(value=0.03, stops=STOPS, label="new probability"),
-        "scale": Choice({"linear": "linear", "log": "log"}, "log", "axes"),
         "beside": Beside(3, value=(DAPO.name,)),
     },
     conclusion=(
@@ -234,13 +212,12 @@ explore_bounds = explorer(
     "bounds",
     BOUNDS,
     bounds_curve,
-    algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, why_not=why_no_limits),
+    algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, needs=LIMITS_NEEDS),
     fixed={"run": token_data},
     free=True,
     named={
         "a rare token": {},
         "a common token": {"old_prob": 0.9, "new_prob": 1.0},
-        "linear axes": {"scale": "linear", "old_prob": 0.1, "new_prob": 0.2},
         "GRPO": {"algorithm": GRPO, "beside": ()},
     },
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Area, Axis, Beside, Line, Panel, Picture, Rule, Runs, Say, Slider, Span, Text
 from rlviz.page.tracing import Curve
 from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
-from rlviz.pieces.surrogate import DualClip, is_clipped
+from rlviz.pieces.surrogate import is_clipped
 from rlviz.types import Batch, TokenObjective
 
 SIGNS = {"good": 1.0, "bad": -1.0}  # of the advantage
@@ -58,7 +57,6 @@ def clip_curve(algorithm: PolicyGradient, points: int = 400) -> Curve:
     advantage asks loses its gradient, in sight or not.
     """
     plain = algorithm.without_kl()
-    dual = replace(plain, surrogate=DualClip(c=2.0))
     per_token = is_per_token(algorithm)
 
     def objective(rule: PolicyGradient, old_prob: Tensor, ratios: Tensor, sign: float) -> tuple[Tensor, ...]:
@@ -72,23 +70,20 @@ def clip_curve(algorithm: PolicyGradient, points: int = 400) -> Curve:
         values = part.value, push, is_cut(part).double(), part.ratio, part.lower, part.upper
         return tuple(value.detach().flatten() for value in values)
 
-    def curve(old_prob: Tensor, dual_clip: Tensor, up_to: Tensor, **widths: Tensor) -> dict[str, Tensor]:
-        reach = torch.maximum(up_to, 1.25 * dual_clip)
-        steps = (torch.arange(points, dtype=torch.double) + 0.5) / points * reach
-        rules = with_tensors(plain, widths), with_tensors(dual, {**widths, "c": dual_clip.clamp(min=1.001)})
-        outputs = {"reach": reach, "certain": 1 / old_prob * (1.0 if per_token else torch.nan)}
+    def curve(old_prob: Tensor, up_to: Tensor, **widths: Tensor) -> dict[str, Tensor]:
+        steps = (torch.arange(points, dtype=torch.double) + 0.5) / points * up_to
+        rule = with_tensors(plain, widths)
+        outputs = {"certain": 1 / old_prob * (1.0 if per_token else torch.nan)}
 
         # Two more ratios, just beyond the limits that stop a good and a bad token, in sight or not; 1 where there is none.
         signs = torch.tensor(list(SIGNS.values()), dtype=torch.double).reshape(2, 1, 1)
         old_logp = old_prob.log().expand(signs.shape)
-        lower, upper = rules[0].limits(old_logp, torch.ones_like(old_logp, dtype=torch.bool), signs)
+        lower, upper = rule.limits(old_logp, torch.ones_like(old_logp, dtype=torch.bool), signs)
         beyond = torch.stack([upper[0, 0, 0] * (1 + PAST), lower[1, 0, 0] * (1 - PAST)])
         beyond = torch.where(torch.isfinite(beyond) & (beyond > 0), beyond, 1.0)
 
         for side, sign in SIGNS.items():
-            tried = torch.cat([steps, beyond])
-            without, with_dual = (objective(rule, old_prob, tried, sign) for rule in rules)
-            values = [torch.where(dual_clip > 0, b, a) for a, b in zip(without, with_dual, strict=True)]
+            values = objective(rule, old_prob, torch.cat([steps, beyond]), sign)
             J, push, cut, ratio, lower, upper = (value[:points] for value in values)
 
             # An end of the axis is doubled as often as J and push need it. Ratios below an eighth of the axis may leave the
@@ -130,7 +125,7 @@ def _panel(side: str, title: str, *limits: Rule) -> Panel:
     }
     return Panel(
         title,
-        Axis("{axis}", 0, "reach"),
+        Axis("{axis}", 0, "up_to"),
         Axis("objective J, push ∂J/∂log π", f"low_{side}", f"high_{side}"),
         (
             Runs("ratio", f"cut_{side}", label="no gradient"),
@@ -141,7 +136,7 @@ def _panel(side: str, title: str, *limits: Rule) -> Panel:
             Line("ratio", f"push_{side}", "6 4", 1.5, colour="vermilion"),
             *beside_lines("ratio", f"J_{side}"),
             Line("ratio", f"J_{side}", width=4, label="objective J"),
-            Span("certain", "reach", fill="veil", when="certain"),
+            Span("certain", "up_to", fill="veil", when="certain"),
             Rule("certain", drag="old_prob" if is_good else "", **certain),
             Text("wrong way", corner="nw" if is_good else "ne", colour="grey"),
         ),
@@ -164,7 +159,6 @@ CLIP = Picture(
     controls={
         "old_prob": Slider(0.01, 1.0, 0.01, 0.6, "old probability", plays=True),
         "beside": Beside(3),
-        "dual_clip": Slider(value=0.0, stops=(0.0, 1.5, 2.0, 3.0, 5.0, 10.0), label="dual clip c (0: none)", rare=True),
         "up_to": Slider(value=2.0, stops=(2.0, 4.0, 12.0), label="ratios up to", rare=True),
     },
     conclusion=(

@@ -11,8 +11,8 @@ from rlviz.algorithms import RLOO
 from rlviz.page.picture import Area, Axis, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
 from rlviz.pictures.spec import explorer
-from rlviz.pictures.table import picture_rule
-from rlviz.tabular import TableRollout, TableRule, Update, table_step
+from rlviz.pictures.table import picture_rule, train_table_steps
+from rlviz.tabular import TableRule
 
 STEPS, RUNS, MOST_FLIPS = 60, 64, 32
 WITH = replace(RLOO, kl=None)  # the baseline of a flip is the mean reward of the others
@@ -33,38 +33,28 @@ def coin_curve() -> Curve:
     def curve(
         step: Tensor, shift: Tensor, heads: Tensor, tails: Tensor, lr: Tensor, run: Tensor, coins: Tensor, luck: Tensor
     ) -> dict[str, Tensor]:
-        pays, reference = torch.stack([heads, tails]), torch.full((RUNS, 1, 1, 2), 0.5, dtype=torch.double).log()
+        pays, begin = torch.stack([heads, tails]), torch.zeros(RUNS, 1, 1, 2, dtype=torch.double)
 
-        def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """Map the step and the logits of heads, [R, 1 + arms], to the next; keep the logits."""
-            at, after = state[0, 0].long(), []
-            for z, rule in zip(state[:, 1:].unbind(1), rules, strict=True):
-
-                def run_updates(
-                    update: Update, scaled: Tensor, rollout: TableRollout, rule: TableRule = rule
-                ) -> Tensor:
-                    return update(scaled, rule.weigh_by_use(rollout))[0]
-
-                logits, _ = table_step(
-                    rule,
-                    torch.stack([z, -z], -1).view(reference.shape),
-                    coins[at].view(RUNS, 1, 1, -1),
-                    grade=lambda sides: (luck[at] < pays[sides[:, 0, 0]]).double().unsqueeze(1) + shift,
-                    reference=reference,
-                    run_updates=run_updates,
-                    rate=lr,
-                )
-                after.append(logits[:, 0, 0, 0])
-            heads_logits = torch.stack(after, 1)
-            return torch.cat([state[:, :1] + 1, heads_logits], 1), heads_logits
+        def heads_logits(rule: TableRule) -> Tensor:
+            """Return the logits of heads after each step under a rule, [S, R]."""
+            return train_table_steps(
+                rule,
+                begin,
+                STEPS,
+                draws=lambda place: coins[place].view(RUNS, 1, 1, -1),
+                grade=lambda place, sides: (luck[place] < pays[sides[:, 0, 0]]).double().unsqueeze(1) + shift,
+                updates=1,
+                observe=lambda logits, rollout: logits[:, 0, 0, 0],
+                rate=lr,
+            )
 
         def exact_step(z: Tensor) -> tuple[Tensor, Tensor]:
             after = z + lr * _exact(z, pays)
             return after, after
 
-        start = torch.zeros(RUNS, 1 + len(ARMS), dtype=torch.double)
-        logit = torch.cat([start[None, :, 1:], repeated(one_step, start, STEPS)])  # [S + 1, R, arms]
-        exact = torch.cat([start[0, :1], repeated(exact_step, start[0, :1], STEPS)[:, 0]])
+        after, start = torch.stack([heads_logits(rule) for rule in rules], -1), begin[0, 0, 0, :1]
+        logit = torch.cat([torch.zeros_like(after[:1]), after])  # [S + 1, R, arms]
+        exact = torch.cat([start, repeated(exact_step, start, STEPS)[:, 0]])
         errors = (logit[1:] - logit[:-1]) / lr - _exact(logit[:-1], pays)
         now, chosen = step.long().reshape(1), (run - 1).long().reshape(1)
         band = torch.quantile(logit, torch.tensor([0.1, 0.9], dtype=torch.double), 1)  # [2, S + 1, arms]
@@ -72,9 +62,7 @@ def coin_curve() -> Curve:
         limits = torch.cat([path.flatten(), exact, band.flatten()])
         room = 0.05 * (limits.amax() - limits.amin()).clamp(min=0.2)
         reach = 1.1 * error.abs().amax().clamp(min=0.1)
-        spread = errors[0].std(
-            0
-        )  # of the first estimates, over runs; with equal rewards both may be 0, which is as far
+        spread = errors[0].std(0)  # of the first estimates, over runs; with equal rewards both may be 0: as far
         number = torch.arange(STEPS + 1, dtype=torch.double)
         outputs = {
             "number": number,

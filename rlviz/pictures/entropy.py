@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -32,23 +31,12 @@ from rlviz.page.picture import (
     Slider,
     Text,
 )
-from rlviz.page.tracing import iterated, repeated
 from rlviz.pictures.groups import LARGEST_GROUP
 from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
-from rlviz.pictures.table import at_levels, has_groups, pack_history, picture_rule, unpack_history
-from rlviz.pieces.advantages import PromptHistory
+from rlviz.pictures.table import at_levels, has_groups, picture_rule, train_table_steps
 from rlviz.pieces.kl import KLInLoss
 from rlviz.pieces.values import entropy
-from rlviz.tabular import (
-    TableRollout,
-    TableRule,
-    Update,
-    good_actions,
-    grade_by_luck,
-    random_reward,
-    rare_good_action,
-    table_step,
-)
+from rlviz.tabular import TableRule, good_actions, grade_by_luck, random_reward, rare_good_action
 from rlviz.types import Batch, TokenObjective
 
 STEPS, REPLICAS = 60, 16
@@ -80,7 +68,6 @@ class Training:
         group_size: Tensor,
         lr: Tensor,
         updates_per_rollout: Tensor,
-        temperature: Tensor,
         entropy_weight: Tensor,
         kl_weight: Tensor,
         step: Tensor,
@@ -91,23 +78,12 @@ class Training:
         **widths: Tensor,
     ) -> dict[str, Tensor]:
         """Return `learning_curves`; the arguments are those of `logits`."""
-        logits = self.logits(
-            lr / temperature**2,
-            updates_per_rollout,
-            entropy_weight,
-            kl_weight,
-            start,
-            success,
-            draws,
-            luck,
-            True,
-            **widths,
-        )
-        return learning_curves(logits, success, step)
+        run = lr, updates_per_rollout, entropy_weight, kl_weight, start, success, draws, luck
+        return learning_curves(self.logits(*run, in_slices=True, **widths), success, step)
 
     def logits(
         self,
-        rate: Tensor,
+        lr: Tensor,
         updates_per_rollout: Tensor,
         entropy_weight: Tensor,
         kl_weight: Tensor,
@@ -115,6 +91,7 @@ class Training:
         success: Tensor,
         draws: Tensor,
         luck: Tensor,
+        *,
         in_slices: bool,
         **widths: Tensor,
     ) -> Tensor:
@@ -122,44 +99,30 @@ class Training:
 
         start: logits [T, A]. success: of each action, [A]. draws [S, R, T · K, G] and luck [S, R, K, G]: what chance gives.
         """
-        rule, now, to_start = self.rule, with_tensors(self.rule.algorithm, widths), KLInLoss(beta=1.0)
+        now, to_start = with_tensors(self.rule.algorithm, widths), KLInLoss(beta=1.0)
         positions, actions = start.shape
         begin = start.expand(REPLICAS, 1, positions, actions)
-        first, table = torch.log_softmax(begin, -1), positions * actions
 
         def objective(logp: Tensor, batch: Batch) -> TokenObjective:
             part = now.objective(logp, batch)
             assert batch.ref_logp is not None
             return replace(part, value=part.value - kl_weight * to_start(logp, batch.ref_logp))
 
-        def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """Map a replica's step, logits and history, side by side, to those after a step; keep the logits."""
-            place, scaled = state[0, 0].long(), state[:, 1 : 1 + table].view(first.shape)
-
-            def run_updates(update: Update, scaled: Tensor, rollout: TableRollout) -> Tensor:
-                minibatch = rule.weigh_by_use(rollout)  # the same in all updates
-                return iterated(lambda scaled: update(scaled, minibatch)[0], scaled, updates_per_rollout)
-
-            scaled, rollout = table_step(
-                rule,
-                scaled,
-                draws[place].reshape(REPLICAS, 1, positions, -1),
-                grade=partial(grade_by_luck, success, luck[place]),
-                reference=first,
-                run_updates=run_updates,
-                rate=rate,
-                history=unpack_history(state[:, 1 + table :], rule),
-                objective=objective,
-                entropy_weight=entropy_weight,
-            )
-            after = scaled.flatten(1)
-            return torch.cat([state[:, :1] + 1, after, pack_history(rollout.history, REPLICAS)], 1), after
-
-        steps_done = torch.zeros(REPLICAS, 1, dtype=torch.double)
-        history = PromptHistory.empty(REPLICAS * luck.shape[2]) if rule.needs_history else None
-        state = torch.cat([steps_done, begin.flatten(1), pack_history(history, REPLICAS)], 1)
-        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS, in_slices=in_slices)])
-        return logits.view(STEPS + 1, REPLICAS, positions, actions)
+        after = train_table_steps(
+            self.rule,
+            begin,
+            STEPS,
+            draws=lambda place: draws[place].reshape(REPLICAS, 1, positions, -1),
+            grade=lambda place, actions: grade_by_luck(success, luck[place], actions),
+            updates=updates_per_rollout,
+            observe=lambda logits, rollout: logits.flatten(1),
+            groups=luck.shape[2],
+            in_slices=in_slices,
+            rate=lr,
+            objective=objective,
+            entropy_weight=entropy_weight,
+        )
+        return torch.cat([begin.flatten(1).unsqueeze(0), after]).view(STEPS + 1, REPLICAS, positions, actions)
 
 
 def learning_curves(logits: Tensor, success: Tensor, step: Tensor) -> dict[str, Tensor]:
@@ -266,7 +229,6 @@ ENTROPY = Picture(
         "beside": Beside(1, value=(REINFORCE_PP.name,)),
         "group_size": Slider(stops=(2, 4, 8, 16, 32, 64), value=8, label="group size G", rare=True),
         "lr": Slider(stops=(0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0), value=0.5, label="learning rate", rare=True),
-        "temperature": Slider(stops=(0.5, 0.7, 1.0, 1.4, 2.0), value=1.0, label="temperature", rare=True),
         "entropy_weight": Slider(stops=(0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), label="entropy bonus", rare=True),
     },
     data={"steps": list(range(STEPS + 1)), "levels": list(LEVELS)},

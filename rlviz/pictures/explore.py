@@ -1,4 +1,4 @@
-"""An explorer at one setting: as a widget, a page, a figure, words, and the call that makes it again."""
+"""An explorer at one setting: as a widget, a page, a figure, and in words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlviz.pictures.spec import ExplorerSpec
 
 
 class Explorer(View):
-    """Controls, a picture that answers to them and can be touched, words, and the call that reproduces it.
+    """Controls, a picture that answers to them and can be touched, and words; its page writes the call that reproduces it.
 
     values: control → value, an algorithm by its name; `set` changes some. conclusion: the sentence that answers. png, figure:
     the picture as it is now. html: a page's part that answers without a kernel. Made by the explore_ functions.
@@ -36,7 +36,6 @@ class Explorer(View):
         spec = self.spec = spec if spec.adapt is None else spec.adapt(spec, arguments)
         self._arguments = Arguments(spec)
         self._data = {**spec.picture.data, **spec.read_fixed(arguments)}
-        self._fixed = [source_of_fixed(name, arguments[name]) for name in spec.fixed if arguments.get(name) is not None]
         values = self._arguments.to_values(arguments)
         members = self._members = self._arguments.members
 
@@ -60,7 +59,7 @@ class Explorer(View):
             "function": f"explore_{spec.name}",
             "defaults": self._arguments.default_values,
             "sources": {name: python_name(member) for name, member in members.items()},
-            "fixed": self._fixed,
+            "fixed": [source_of_fixed(name, arguments[name]) for name in spec.fixed if arguments.get(name) is not None],
         }
         parts: dict[str, Any] = {"programs": self._programs, "variants": self._variants, "values": values, "call": call}
         self._payload = page_payload(spec.name, self._picture, family=FAMILY, **parts)
@@ -93,10 +92,7 @@ class Explorer(View):
         """Change controls. Raises ValueError for a value that a control cannot have, TypeError for an unknown name."""
         if unknown := [name for name in arguments if name not in self.spec.controls]:
             raise TypeError(f"{unknown[0]!r} is no control; there are {', '.join(self.spec.controls)}")
-        before = self._arguments.to_arguments(self.values)
-        if "algorithm" in arguments:
-            before |= dict.fromkeys(self._arguments.parameters)  # another's numbers are not its own
-        self.values = self._arguments.to_values({**before, **arguments})
+        self.values = self._arguments.to_values(arguments, self.values)
         self.names()
 
     def _outputs(self, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,11 +159,6 @@ class Explorer(View):
     def png(self) -> bytes:
         """The picture as it is now."""
         return png(self.figure())
-
-    @property
-    def call(self) -> str:
-        """The call that makes an explorer with these values."""
-        return self._arguments.python_call(self.values, self._fixed)
 
     def page_payload(self) -> dict[str, Any]:
         """Return the picture, its programs and its present values as JSON for `mount` of draw.js."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -14,23 +10,13 @@ from rlviz.pieces.advantages import PromptHistory
 
 LARGEST_GROUP, MOST_VISITS = 64, 10
 FROM_REWARDS = {"mask", "history"}  # what an advantage may ask for that rewards are enough for
+GROUP_NEEDS = "advantages from rewards of a group alone"
 
 
 def learns_from_a_group(algorithm: Algorithm, *inputs: str) -> bool:
     """Return whether the algorithm's advantages need no more than rewards, those of earlier visits, and these inputs."""
-    return isinstance(algorithm, GroupPolicyGradient) and not _missing_inputs(algorithm, inputs)
-
-
-def why_no_group(algorithm: Algorithm) -> str:
-    """Return the reason why rewards of a group are not enough for the algorithm; "" where they are."""
-    if not isinstance(algorithm, GroupPolicyGradient):
-        return f"{algorithm.name} does not learn from groups of responses"
-    needs = " and ".join(_missing_inputs(algorithm, ()))
-    return f"{algorithm.name}'s advantage needs {needs}, which a picture of rewards has not" if needs else ""
-
-
-def _missing_inputs(algorithm: GroupPolicyGradient, inputs: Sequence[str]) -> list[str]:
-    return sorted(set(algorithm.can.asks["advantage"]) - {*FROM_REWARDS, *inputs})
+    known = {*FROM_REWARDS, *inputs}
+    return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= known
 
 
 def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, history: PromptHistory | None = None) -> Tensor:
@@ -42,37 +28,20 @@ def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, history: P
     return algorithm.advantages(rewards, mask, history=history)[0].squeeze(-1)
 
 
-def history_function(algorithm: GroupPolicyGradient) -> Callable[[Tensor, Tensor], PromptHistory | None]:
-    """Return a function of earlier rewards [P, V, G], the latest visit first, and visits → the history of these prompts.
+def history_before(algorithm: GroupPolicyGradient, earlier: Tensor, visits: Tensor) -> PromptHistory | None:
+    """Return the history of prompts before this visit; None where the algorithm asks for none.
 
-    visits: how many count, the present one among them; V is one less, or 1 where none counts. The history is None where none is
-    asked for. DCPO's history is additive: V visits of G rewards leave what one visit of V · G leaves, so a page needs no loop. A
-    rule of one's own that is not is given each visit by itself; how many there are, only the kernel can read.
+    earlier: rewards of earlier visits, [P, V, G], the latest first. visits: how many count, the present one among them.
     """
     if not algorithm.asks_for("advantage", "history"):
-        return lambda earlier, visits: None
-
-    def after_visits(earlier: Sequence[Tensor]) -> Any:
-        """Return the history after visits that earned these rewards [P, G], the first one first."""
-        history = None
-        for rewards in earlier:
-            history = algorithm.advantages(rewards, torch.ones(*rewards.shape, 1, dtype=torch.bool), history=history)[1]
-        return history
-
-    two = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 0.5]], dtype=torch.double)
-    apart, joined = after_visits(list(two.unsqueeze(1))), after_visits([two.reshape(1, -1)])
-    joined = replace(joined, visits=2 * joined.visits)
-    is_additive = all(torch.allclose(value, getattr(joined, name)) for name, value in vars(apart).items())
-
-    def history(earlier: Tensor, visits: Tensor) -> PromptHistory | None:
-        if not is_additive:
-            return after_visits([earlier[:, visit] for visit in reversed(range(int(visits) - 1))])
-        joined = after_visits([earlier.flatten(1)])
-        joined = replace(joined, visits=(joined.visits * (visits - 1)).long())
-        never = PromptHistory.empty(earlier.shape[0])
-        columns = {name: torch.where(visits > 1, value, getattr(never, name)) for name, value in vars(joined).items()}
-        return PromptHistory(**columns)
-
+        return None
+    history = PromptHistory.empty(earlier.shape[0])
+    mask = torch.ones(earlier.shape[0], earlier.shape[2], 1, dtype=torch.bool)
+    for visit in reversed(range(MOST_VISITS - 1)):
+        after = vars(algorithm.advantages(earlier[:, visit], mask, history=history)[1])
+        counts = visits - 1 > visit
+        columns = {name: torch.where(counts, value, getattr(history, name)) for name, value in after.items()}
+        history = PromptHistory(**columns)
     return history
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from rlviz.algorithms import DAPO, GRPO, Algorithm, GroupPolicyGradient
 from rlviz.page.picture import Axis, Beside, Cells, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
 from rlviz.page.tracing import Curve, repeated
-from rlviz.pictures.groups import group_advantages, learns_from_a_group, why_no_group
+from rlviz.pictures.groups import GROUP_NEEDS, group_advantages, learns_from_a_group
 from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.types import Batch
 
@@ -138,7 +138,7 @@ explore_length = explorer(
     "length",
     LENGTH,
     length_curve,
-    algorithms=Algorithms(pulls_at_ratio_1, GRPO, why_not=why_no_group),
+    algorithms=Algorithms(pulls_at_ratio_1, GRPO, needs=GROUP_NEEDS),
     named={
         "a long wrong answer": {},
         "a short right answer": {"tokens": 3, "grows": "right"},

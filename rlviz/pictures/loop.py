@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import product
 
 import torch
@@ -11,11 +10,10 @@ from torch import Tensor
 from rlviz.algorithms import GRPO, Algorithm, GroupPolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Cells, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
-from rlviz.page.tracing import repeated
+from rlviz.page.tracing import Curve
 from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
-from rlviz.pictures.table import has_groups, pack_history, picture_rule, unpack_history
-from rlviz.pieces.advantages import PromptHistory
-from rlviz.tabular import TableRollout, TableRule, Update, table_step
+from rlviz.pictures.table import has_groups, picture_rule, train_table_steps
+from rlviz.tabular import TableRollout
 from rlviz.types import Batch, TokenObjective
 
 STEPS, GROUP, UPDATES = 40, 4, 3
@@ -27,65 +25,46 @@ LAST = ADVANTAGES + UPDATES + 1
 FIRST_SEED = 12  # of the draws: one of the first four responses is right, so that there is something to compare
 
 
-@dataclass(frozen=True)
-class Loop:
-    """The curve: 40 steps of an algorithm on a table of logits, and one of them moment by moment. Equal for equal algorithms.
+def loop_curve(algorithm: GroupPolicyGradient) -> Curve:
+    """Return the curve: 40 steps of an algorithm on a table of logits, and one of them moment by moment.
 
     The policy is a softmax over the digits 0 to 4 at each of three places, uniform at first. A step samples a group of four
     responses, gives 1 to those whose digits add up to 6, makes advantages of that, and goes three updates of plain gradient
     ascent on the same four.
     """
+    rule = picture_rule(algorithm)
 
-    algorithm: GroupPolicyGradient
-    rule: TableRule = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", picture_rule(self.algorithm))
-
-    def __call__(self, moment: Tensor, step: Tensor, lr: Tensor, draws: Tensor, **widths: Tensor) -> dict[str, Tensor]:
+    def curve(moment: Tensor, step: Tensor, lr: Tensor, draws: Tensor, **widths: Tensor) -> dict[str, Tensor]:
         """Return the numbers of one moment of one step, see `at_moment`; draws: what chance gives, [S, G, T]."""
-        rule, now = self.rule, with_tensors(self.rule.algorithm, widths)
-        begin = torch.zeros(1, 1, PLACES, DIGITS, dtype=torch.double)
-        table = begin.numel()
+        now, updates = with_tensors(rule.algorithm, widths), list[Tensor]()
 
-        def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """Map the step, logits and history, side by side, to those after a step; keep what a moment of it shows."""
-            place, scaled = state[0, 0].long(), state[:, 1 : 1 + table].view(begin.shape)
-            updates: list[Tensor] = []
+        def objective(logp: Tensor, batch: Batch) -> TokenObjective:
+            """Return the algorithm's objective; record each token's push ∂J/∂log π and ratio."""
+            part = now.objective(logp, batch)
+            (push,) = torch.autograd.grad(part.value.sum(), logp, retain_graph=True)
+            updates.extend([push.flatten(), part.ratio.detach().expand(push.shape).flatten()])
+            return part
 
-            def objective(logp: Tensor, batch: Batch) -> TokenObjective:
-                """Return the algorithm's objective; record each token's push ∂J/∂log π and ratio."""
-                part = now.objective(logp, batch)
-                (push,) = torch.autograd.grad(part.value.sum(), logp, retain_graph=True)
-                updates.extend([push.flatten(), part.ratio.detach().expand(push.shape).flatten()])
-                return part
+        def observe(logits: Tensor, rollout: TableRollout) -> Tensor:
+            """Return what a moment of a step shows."""
+            digits, A = rollout.actions[0, 0].T.double(), rollout.tokens.advantages[0, :, 0]
+            group = digits, rollout.tokens.old_logp.exp(), rollout.rewards, A, logits
+            return torch.cat([*(values.flatten() for values in group), *updates[-2 * UPDATES :]])
 
-            def run_updates(update: Update, scaled: Tensor, rollout: TableRollout) -> Tensor:
-                minibatch = rule.weigh_by_use(rollout)
-                for _ in range(UPDATES):
-                    scaled, _ = update(scaled, minibatch)
-                return scaled
+        steps = train_table_steps(
+            rule,
+            torch.zeros(1, 1, PLACES, DIGITS, dtype=torch.double),
+            STEPS,
+            draws=lambda place: draws[place].T.contiguous().view(1, 1, PLACES, GROUP),
+            grade=lambda place, digits: (digits.sum(2) == SUM).double(),
+            updates=UPDATES,
+            observe=observe,
+            rate=lr,
+            objective=objective,
+        )
+        return at_moment(steps, moment, step)
 
-            scaled, rollout = table_step(
-                rule,
-                scaled,
-                draws[place].T.contiguous().view(1, 1, PLACES, GROUP),
-                grade=lambda digits: (digits.sum(2) == SUM).double(),
-                reference=torch.log_softmax(begin, -1),
-                run_updates=run_updates,
-                rate=lr,
-                history=unpack_history(state[:, 1 + table :], rule),
-                objective=objective,
-            )
-            tokens = rollout.tokens
-            digits, A = rollout.actions[0, 0].T.double(), tokens.advantages[0, :, 0]
-            group = digits, tokens.old_logp.exp(), rollout.rewards, A, scaled
-            after = torch.cat([state[:, :1] + 1, scaled.flatten(1), pack_history(rollout.history, 1)], 1)
-            return after, torch.cat([*(values.flatten() for values in group), *updates])
-
-        history = pack_history(PromptHistory.empty(1) if rule.needs_history else None, 1)
-        state = torch.cat([torch.zeros(1, 1, dtype=torch.double), begin.flatten(1), history], 1)
-        return at_moment(repeated(one_step, state, STEPS), moment, step)
+    return curve
 
 
 def at_moment(steps: Tensor, moment: Tensor, step: Tensor) -> dict[str, Tensor]:
@@ -246,7 +225,7 @@ LOOP = Picture(
 explore_loop = explorer(
     "loop",
     LOOP,
-    Loop,
+    loop_curve,
     algorithms=Algorithms(trains_every_token, GRPO, WIDTHS),
     named={
         "one step": {},

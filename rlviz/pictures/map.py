@@ -26,7 +26,6 @@ FIRST = next(iter(SHIPPED))
 ITS_OWN = "its own"
 SIZE = 6  # columns and rows of a shipped map
 COLUMN = 5  # to begin with
-MOST_WRITTEN = 8  # columns or rows up to which each cell has its number, and not its sign alone
 MEASURES = {  # measure → its name, the unit of a difference, and the least difference of interest, which colours reach
     "accuracy": ("accuracy at the end", "of accuracy", 0.05),
     "entropy": ("entropy at equal accuracy", "nats", 0.1),
@@ -67,7 +66,7 @@ def map_data(which: str | pd.DataFrame, measure: str) -> dict[str, Any]:
     columns, rows = sorted(frame[x].unique()), sorted(frame[y].unique())
     cells = frame[frame["measure"] == name].set_index([y, x])[[*NUMBERS]]
     cells = cells.reindex(list(product(rows, columns)))
-    plan, is_small = frame.iloc[0], max(len(columns), len(rows)) <= MOST_WRITTEN
+    plan = frame.iloc[0]
     difference = f"{plan['algorithm']} − {plan['against']}: {title}"
     return {
         "numbers": torch.tensor(cells.to_numpy()).view(len(rows), len(columns), len(NUMBERS)),
@@ -85,7 +84,7 @@ def map_data(which: str | pd.DataFrame, measure: str) -> dict[str, Any]:
         "unit": unit,
         "least": least,
         "written": [
-            "?" if math.isnan(sign) else signed(size) if is_small else {1: "+", -1: "−"}.get(sign, "")
+            "?" if math.isnan(sign) else signed(size)
             for size, sign in zip(cells["difference"], cells["sign"], strict=True)
         ],
         "answer": known["sentence"] if name == known.get("measure") else f"{difference}.",

@@ -7,20 +7,19 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlviz.algorithms import DAPO, DR_GRPO, GroupPolicyGradient
+from rlviz.algorithms import DAPO, DR_GRPO, Algorithm, GroupPolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Choice, Line, Panel, Picture, Points, Rule, Say, Slider, Span
 from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import group_advantages, learns_from_a_group
 from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
-from small_models.host import collected_checks
 
 LONGEST = 28  # tokens, of the lengths on the axis
 OFFSETS = (-6.0, -4.0, -3.0, -1.0, 1.0, 2.0, 4.0, 7.0)  # tokens, of the group's lengths from their mean
 RANKS = (4.0, 1.0, 6.0, 3.0, 2.0, 7.0, 0.0, 5.0)  # a response is right if its rank is below the number of right ones
 SHAPINGS = {"soft punishment": "soft", "the algorithm's own": "own", "overlong filter": "filter", "none": "none"}
-SOFT, OWN, FILTER, NONE = range(len(SHAPINGS))
+SOFT, OWN, _, NONE = range(len(SHAPINGS))
 
 
 def overlong_curve(algorithm: GroupPolicyGradient) -> Curve:
@@ -50,9 +49,7 @@ def overlong_curve(algorithm: GroupPolicyGradient) -> Curve:
         integers, edge = torch.arange(1, LONGEST + 1, dtype=torch.double), max_length + 0.5
         at = torch.cat([integers, edge.expand(2)]).sort().values
         every_length = torch.cat([integers, torch.stack([max_length, max_length + 1])]).sort().values.unsqueeze(0)
-        by_rule = [shaped(rule, every_length > 0, every_length)[0] for rule in rules]
-        by_length, by_own_rule = select_value(by_rule, shaping), by_rule[OWN]
-        rewards = torch.cat([by_length, by_own_rule])
+        by_length = select_value([shaped(rule, every_length > 0, every_length)[0] for rule in rules], shaping)
 
         # A group of eight.
         lengths = (mean_length + torch.tensor(OFFSETS, dtype=torch.double)).unsqueeze(0)
@@ -63,9 +60,9 @@ def overlong_curve(algorithm: GroupPolicyGradient) -> Curve:
             select_value([shaped(rule, right, lengths, wrong) for rule in rules], shaping) for wrong in (0.0, -1.0)
         )
         before = group_advantages(bare, (right & ~cut).double())
-        after, signed = advantages_or_nan(bare, new_R, in_loss), advantages_or_nan(bare, signed_R, in_loss)
-        drawn, has_bar = torch.cat([before, after, signed]).nan_to_num(), in_loss & (after.nan_to_num() != 0)
-        most = (after - before).abs().nan_to_num().argmax(1, keepdim=True)
+        after, signed = (group_advantages(bare, R) * in_loss for R in (new_R, signed_R))
+        drawn = torch.cat([before, after, signed])
+        most = (after - before).abs().argmax(1, keepdim=True)
         columns = {"before": before, "after": after, "length": lengths.minimum(max_length)}
         return {
             "at": at,
@@ -73,13 +70,11 @@ def overlong_curve(algorithm: GroupPolicyGradient) -> Curve:
             "edge": edge,
             "plain": (every_length <= max_length).double()[0],
             "shaped": by_length,
-            "own": by_own_rule,
-            "own_differs": ((by_own_rule - by_length).abs().amax() > 0) & (trained.shape is not None),
             "start": torch.where(shaping == SOFT, max_length - cache, torch.nan),
             "is_soft": shaping == SOFT,
             "is_shaped": ~((shaping == NONE) | (shaping == OWN) & (trained.shape is None)),
-            "lowest_R": 1.1 * rewards.amin().clamp(max=-1.3),
-            "highest_R": 1.1 * rewards.amax().clamp(min=1.3),
+            "lowest_R": 1.1 * by_length.amin().clamp(max=-1.3),
+            "highest_R": 1.1 * by_length.amax().clamp(min=1.3),
             "lowest_A": 1.1 * drawn.amin().clamp(max=-2.7),
             "highest_A": 1.1 * drawn.amax().clamp(min=2.7),
             "lengths": lengths[0],
@@ -90,15 +85,20 @@ def overlong_curve(algorithm: GroupPolicyGradient) -> Curve:
             "wrong": (~(right & ~cut) & in_loss)[0].double(),
             "out": (~in_loss)[0].double(),
             "kept": in_loss[0].double(),
-            "has_right": (right & ~cut & has_bar).any(),
-            "has_wrong": (~(right & ~cut) & has_bar).any(),
-            "has_signed": has_bar.any() & ~signed.isnan().any(),
-            "has_out": (shaping == FILTER) | (~in_loss).any(),
-            "refused": after.isnan().any(),
             **{f"most_{name}": values.gather(1, most)[0, 0] for name, values in columns.items()},
         }
 
     return curve
+
+
+def takes_any_reward(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm makes advantages of a group whose mean reward is below 0, as punished ones may be."""
+    if not isinstance(algorithm, GroupPolicyGradient) or not learns_from_a_group(algorithm):
+        return False
+    try:
+        return bool(group_advantages(algorithm, torch.tensor([[-1.0, 0.5]])).any())
+    except ValueError:
+        return False
 
 
 def select_value(values: list[Tensor], index: Tensor) -> Tensor:
@@ -109,16 +109,8 @@ def select_value(values: list[Tensor], index: Tensor) -> Tensor:
     return selected
 
 
-def advantages_or_nan(rule: GroupPolicyGradient, rewards: Tensor, in_loss: Tensor) -> Tensor:
-    """Return advantages, 0 where a response is out of the loss; NaN where the rule refuses these rewards (MaxRL, mean ≤ 0)."""
-    with collected_checks() as refused:
-        advantages = group_advantages(rule, rewards) * in_loss
-    return advantages.masked_fill(torch.stack([*refused, (in_loss & ~in_loss).any()]).any(), torch.nan)
-
-
 LENGTH = Axis("length, tokens, if not cut off", 0, LONGEST + 0.5, ticks=tuple(range(0, 29, 4)))
 ENDS = Span("edge", LONGEST + 0.5, label="cut off", direct=True), Rule("edge", dash="", drag="max_length")
-SIGNED = "A with rewards ±1"
 OVERLONG = Picture(
     title="What is done about responses that grow too long?",
     look="Drag the edge at which the sampler cuts, or the place from which length is punished.",
@@ -135,7 +127,6 @@ OVERLONG = Picture(
                 Rule("start", drag="cache", label="punished", direct=True, when="is_soft"),
                 Rule(0, axis="y", dash="", width=1),
                 Line("at", "plain", width=5, colour="grey", label="unshaped", direct=True),
-                Line("at", "own", "6 4", colour="green", label="its own", direct=True, when="own_differs"),
                 Line("at", "shaped", label="shaped", direct=True, when="is_shaped"),
                 Points("at", "shaped", size=4, where="whole", when="is_shaped"),
             ),
@@ -148,21 +139,13 @@ OVERLONG = Picture(
                 *ENDS,
                 Rule("mean_length", drag="mean_length", label="mean", direct=True),
                 Rule(0, axis="y", dash="", width=1),
-                Bars("lengths", "after", where="right", when="has_right", label="right: A"),
-                Bars(
-                    "lengths",
-                    "after",
-                    fill="hatch",
-                    colour="vermilion",
-                    where="wrong",
-                    when="has_wrong",
-                    label="wrong: A",
-                ),
+                Bars("lengths", "after", where="right", label="right: A"),
+                Bars("lengths", "after", fill="hatch", colour="vermilion", where="wrong", label="wrong: A"),
                 Points(
                     "lengths", "before", "D", fill="none", colour="ink", when="is_shaped", label="A without shaping"
                 ),
-                Points("lengths", "signed", "_", 16, colour="ink", where="kept", when="has_signed", label=SIGNED),
-                Points("lengths", 0, "x", colour="ink", where="out", when="has_out", label="out of the loss"),
+                Points("lengths", "signed", "_", 16, colour="ink", where="kept", label="A with rewards ±1"),
+                Points("lengths", 0, "x", colour="ink", where="out", label="out of the loss"),
             ),
         ),
     ),
@@ -175,7 +158,6 @@ OVERLONG = Picture(
         "factor": Slider(0.25, 2.0, 0.25, 1.0, "factor", when="is_soft", rare=True),
     },
     conclusion=(
-        Say("{name} refuses this group: its advantage is not defined for these rewards.", "refused"),
         Say(
             "{name}: the response of {most_length:d} tokens has A = {most_after:+.2f}, without shaping {most_before:+.2f}."
         ),
@@ -186,7 +168,7 @@ explore_overlong = explorer(
     "overlong",
     OVERLONG,
     overlong_curve,
-    algorithms=Algorithms(learns_from_a_group, DAPO),
+    algorithms=Algorithms(takes_any_reward, DAPO),
     named={
         "soft punishment": {},
         "overlong filter": {"shaping": "filter", "mean_length": 13},

@@ -45,7 +45,7 @@ class Algorithms:
     fits: Callable[[Algorithm], bool]  # lets an algorithm in
     first: Algorithm  # the one to begin with
     parameters: Sequence[str] = ()  # names of `RANGES`
-    why_not: Callable[[Algorithm], str] = lambda algorithm: ""  # what one lacks that does not fit
+    needs: str = "what this picture shows"  # what those have that fit
     among: Sequence[Algorithm] = OFFERED  # what is offered, in order
     numbers: Callable[[Algorithm], Mapping[str, float]] = (
         numbers  # an algorithm's parameters that have a part in the picture

@@ -89,16 +89,6 @@ def has_normal_log(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient) and is_sum(algorithm.ratio)
 
 
-def why_no_normal_log(algorithm: Algorithm) -> str:
-    """Return the reason why the log of the algorithm's ratio is not normal."""
-    if not isinstance(algorithm, PolicyGradient):
-        return f"{algorithm.name} has no ratio"
-    return (
-        f"the log of {algorithm.name}'s ratio is no weighted sum of its tokens' log-ratios, so this picture does not know how it "
-        "is distributed"
-    )
-
-
 def log_of_ratio(ratio: Callable[..., Tensor], log_ratio: Tensor, old_prob: Tensor) -> Tensor:
     """Return the log of this ratio on each token, [N, T], where the tokens' own log-ratios are these, [1, N, T]."""
     old_logp = old_prob.log().expand(log_ratio.shape)
@@ -204,7 +194,9 @@ explore_ratio = explorer(
     "ratio",
     RATIO,
     ratio_curve,
-    algorithms=Algorithms(has_normal_log, GRPO, WIDTHS, why_not=why_no_normal_log),
+    algorithms=Algorithms(
+        has_normal_log, GRPO, WIDTHS, needs="a ratio whose log is a weighted sum of its tokens' log-ratios"
+    ),
     texts=texts,
     free=True,
     example={"length": 7},

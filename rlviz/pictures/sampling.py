@@ -12,13 +12,13 @@ from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO, GroupPolicyGradient
 from rlviz.page.picture import Axis, Bars, Beside, Draws, Line, Mark, Panel, Picture, Points, Rule, Say, Slider, Text
 from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
+    GROUP_NEEDS,
     LARGEST_GROUP,
     MOST_VISITS,
     group_advantages,
-    history_function,
+    history_before,
     learns_from_a_group,
     share_all_equal,
-    why_no_group,
 )
 from rlviz.pictures.spec import Algorithms, explorer
 from rlviz.pieces.advantages import all_equal
@@ -63,7 +63,7 @@ def sampling_curve(algorithm: GroupPolicyGradient) -> Curve:
     always the same ones, [steps, rounds, prompts, responses]: sliders move the picture, not the luck.
     """
     rule = algorithm.without_kl()
-    history, rounds = history_function(rule), ROUNDS if rule.can.max_rounds > 1 else 1
+    rounds = ROUNDS if rule.can.max_rounds > 1 else 1
 
     def curve(
         success_rate: Tensor,
@@ -71,12 +71,11 @@ def sampling_curve(algorithm: GroupPolicyGradient) -> Curve:
         group_size: Tensor,
         visits: Tensor,
         responses: Tensor,
-        past_visits: Tensor,
         coins: Tensor,
         kinds: Tensor,
         earlier: Tensor,
     ) -> dict[str, Tensor]:
-        size, before = responses.shape[0], max(past_visits.shape[0] - 1, 1)
+        size = responses.shape[0]
         rate = torch.where(kinds[:, :rounds] < 0.5, *two_kinds(success_rate, spread)).flatten(1)
         outcomes = (coins[:, :rounds, :, :size].flatten(1, 2) < rate.unsqueeze(-1)).double()  # [steps, rounds · P, G]
 
@@ -91,8 +90,8 @@ def sampling_curve(algorithm: GroupPolicyGradient) -> Curve:
 
         # Their advantages, with the rewards of earlier visits.
         now = outcomes.gather(1, index.unsqueeze(-1).expand(*index.shape, size))
-        past = earlier[:, :, :before, :size] < rate.gather(1, index).unsqueeze(-1).unsqueeze(-1)
-        A = group_advantages(rule, now.flatten(0, 1), history(past.double().flatten(0, 1), visits))
+        past = earlier[..., :size] < rate.gather(1, index).unsqueeze(-1).unsqueeze(-1)
+        A = group_advantages(rule, now.flatten(0, 1), history_before(rule, past.double().flatten(0, 1), visits))
         equal, weights = all_equal(now).flatten(), weights.flatten()
         rates = (torch.arange(99, dtype=torch.double) + 1) / 100
         informative = informative_share(success_rate, spread, group_size)
@@ -193,7 +192,6 @@ SAMPLING = Picture(
     },
     data={
         "responses": Draws("uniform", ("group_size",), 0),  # a size is the length of an input
-        "past_visits": Draws("uniform", ("visits",), 0),
         "coins": Draws("uniform", (STEPS, ROUNDS, PROMPTS, LARGEST_GROUP), 30),
         "kinds": Draws("uniform", (STEPS, ROUNDS, PROMPTS), 31),
     },
@@ -209,10 +207,10 @@ explore_sampling = explorer(
     "sampling",
     SAMPLING,
     sampling_curve,
-    algorithms=Algorithms(learns_from_a_group, DAPO, why_not=why_no_group),
+    algorithms=Algorithms(learns_from_a_group, DAPO, needs=GROUP_NEEDS),
     data=past_draws,
     free=True,
-    example={"group_size": 5, "visits": 4},
+    example={"group_size": 5},
     named={
         "success rate 0.9": {},
         "success rate 0.5": {"success_rate": 0.5},

@@ -68,7 +68,7 @@ def simplex_curve(algorithm: GroupPolicyGradient) -> Curve:
         # second is the index of the option: 0 where the second answer is right, too
         success = torch.stack([one, one - second, one * 0])
         start = torch.stack([(1 - wrong) / 2, (1 - wrong) / 2, wrong]).log().unsqueeze(0)
-        logits = training.logits(one, one, entropy_weight, one * 0, start, success, draws, luck, False)
+        logits = training.logits(one, one, entropy_weight, one * 0, start, success, draws, luck, in_slices=False)
         log_probs = torch.log_softmax(logits[:, :, 0], -1)  # [S + 1, R, 3]
         p = log_probs.exp()
         accuracy = (p * success).sum(-1, keepdim=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rlviz.algorithms import Algorithm
 from rlviz.names import nearest
 from rlviz.page.names import drawn
-from rlviz.page.picture import Beside, Cells, Choice, Draws, Picture, Slider, Tokens
+from rlviz.page.picture import Beside, Choice, Draws, Picture, Slider
 from rlviz.page.tracing import Curve, Program, trace
 from rlviz.page.widget import Variant
 from rlviz.pictures.parameters import LABELS, OFFERED, RANGES, WIDTHS, Algorithms
@@ -51,20 +51,6 @@ class ExplorerSpec:
     # an argument that no control moves, such as a run → function of it (None: not passed) that returns data
     fixed: Mapping[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)
     adapt: Callable[[ExplorerSpec, Mapping[str, Any]], ExplorerSpec] | None = None  # for arguments with other sizes
-
-    def __post_init__(self) -> None:
-        moved = {mark.drag for mark in self.picture.marks()}
-        for mark in self.picture.marks():
-            moved |= {*mark.chosen} if isinstance(mark, Cells) else {mark.chosen} if isinstance(mark, Tokens) else set()
-        many = {name: control.many for name, control in self.controls.items() if isinstance(control, Slider)}
-        single = {f"{name}{i}" for name, count in many.items() for i in range(1, count + 1)}
-        if unknown := moved - {"", *self.controls, *single}:
-            raise ValueError(f"picture of {self.name}: a mark moves {unknown.pop()!r}, which is no control")
-        parameters = () if self.algorithms is None else self.algorithms.parameters
-        if twice := sorted(set(parameters) & set(self.picture.controls)):
-            raise ValueError(
-                f"picture of {self.name}: {twice[0]!r} is a control and a parameter of the algorithms; name it otherwise"
-            )
 
     @cached_property
     def members(self) -> dict[str, Algorithm]:

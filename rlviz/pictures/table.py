@@ -1,17 +1,20 @@
-"""What the pictures that train a table share: which algorithms can, their rule, a history as a tensor, entropy at a level."""
+"""What the pictures that train a table share: which algorithms can, their rule, the loop over steps, entropy at a level."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TypeGuard
+from functools import partial
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
 from rlviz.algorithms import Algorithm, GroupPolicyGradient
+from rlviz.page.tracing import iterated, repeated
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.aggregation import token_mean
-from rlviz.tabular import TableRule
+from rlviz.tabular import TableRollout, TableRule, Update, table_step
 
 HISTORY = tuple(column.name for column in fields(PromptHistory))
 
@@ -31,6 +34,57 @@ def picture_rule(algorithm: GroupPolicyGradient) -> TableRule:
     A table's responses all have the same length, so another aggregation would only be a factor on the learning rate.
     """
     return TableRule(replace(algorithm, kl=None, aggregate=token_mean))
+
+
+def train_table_steps(
+    rule: TableRule,
+    start: Tensor,
+    steps: int,
+    *,
+    draws: Callable[[Tensor], Tensor],
+    grade: Callable[[Tensor, Tensor], Tensor],
+    updates: int | Tensor,
+    observe: Callable[[Tensor, TableRollout], Tensor],
+    groups: int = 1,
+    in_slices: bool = False,
+    **terms: Any,
+) -> Tensor:
+    """Return what is observed of each step of training R tables, stacked: [steps, …].
+
+    start: logits [R, 1, T, A]. draws, grade: of `table_step`, each first a function of the step, from 0. updates: on each
+    rollout. observe: maps the logits after a step and its rollout to a tensor. groups: of a replica in a step. in_slices: see
+    `repeated`. terms: further arguments of `table_step`.
+    """
+    replicas, table = len(start), start[0].numel()
+    reference = torch.log_softmax(start, -1)
+
+    def run_updates(update: Update, logits: Tensor, rollout: TableRollout) -> Tensor:
+        minibatch = rule.weigh_by_use(rollout)  # the same in all updates
+        if isinstance(updates, Tensor):
+            return iterated(lambda logits: update(logits, minibatch)[0], logits, updates)
+        for _ in range(updates):
+            logits, _ = update(logits, minibatch)
+        return logits
+
+    def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
+        """Map a replica's step, logits and history, side by side, to those after a step."""
+        place, logits = state[0, 0].long(), state[:, 1 : 1 + table].view(start.shape)
+        logits, rollout = table_step(
+            rule,
+            logits,
+            draws(place),
+            grade=partial(grade, place),
+            reference=reference,
+            run_updates=run_updates,
+            history=unpack_history(state[:, 1 + table :], rule),
+            **terms,
+        )
+        after = torch.cat([state[:, :1] + 1, logits.flatten(1), pack_history(rollout.history, replicas)], 1)
+        return after, observe(logits, rollout)
+
+    history = PromptHistory.empty(replicas * groups) if rule.needs_history else None
+    begin = [torch.zeros(replicas, 1, dtype=torch.double), start.flatten(1), pack_history(history, replicas)]
+    return repeated(one_step, torch.cat(begin, 1), steps, in_slices=in_slices)
 
 
 def pack_history(history: PromptHistory | None, replicas: int) -> Tensor:

@@ -9,7 +9,7 @@ from rlviz.algorithms import DAPO, DCPO, GRPO, SAPO, PolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Beside, Line, Panel, Picture, Points, Rule, Say, Slider, Tokens
 from rlviz.page.tracing import Curve
-from rlviz.pictures.bounds import limits_tokens, why_no_limits
+from rlviz.pictures.bounds import LIMITS_NEEDS, limits_tokens
 from rlviz.pictures.clip import beside_lines
 from rlviz.pictures.spec import WIDTHS, Algorithms, explorer
 from rlviz.types import Batch
@@ -133,7 +133,7 @@ explore_walk = explorer(
     "walk",
     WALK,
     walk_curve,
-    algorithms=Algorithms(limits_tokens, GRPO, WIDTHS, why_not=why_no_limits),
+    algorithms=Algorithms(limits_tokens, GRPO, WIDTHS, needs=LIMITS_NEEDS),
     named={
         "a rare token": {"old_prob": 0.01, "pace": 0.25},
         "a bad token": {"advantage": -1.0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,8 @@ def test_a_map_answers_to_cell_map_measure_and_arrow_keys(browser: Browser, tmp_
     def shows(**arguments: object) -> None:
         expected = explore_map(**arguments)
         tab.get_by_text(expected.conclusion).first.wait_for(timeout=20_000)
-        assert tab.locator(".rlviz-call code").text_content() == expected.call.replace("'", '"')
+        written = ", ".join(f"{name}={json.dumps(value)}" for name, value in arguments.items())
+        assert tab.locator(".rlviz-call code").text_content() == f"explore_map({written})"
 
     shows(**at)
     tab.locator("select").first.select_option(label="DUPO, repeating groups that teach: when is it faster?")

@@ -39,6 +39,7 @@ MAP = (
     ("--groups 4", "--groups cannot be given with an axis of that name"),
 )
 PLOT = (
+    ("gae --answer maybe", "answer must be one of right, wrong; got 'maybe'"),
     ("aggregation --lengths 3,x", "--lengths must be a whole number; got 'x'"),
     ("clip --eps-high wide", "--eps-high must be a number; got 'wide'"),
     ("clip --out a.gif", "--out must end in .png, .svg, .pdf, .html; got a.gif"),

@@ -42,10 +42,10 @@ def test_a_loop_runs_in_a_page_as_in_python(free):
     assert got["visited"].shape == (30, 3) and got["again"].shape == (4,)
 
 
-def test_what_is_repeated_by_hand():
-    # x ← 2 x, kept before each step
-    results = repeated(lambda x: (2 * x, x), torch.tensor(3.0), 4)
-    assert results.tolist() == [3, 6, 12, 24]
+def test_what_is_repeated_and_iterated_by_hand():
+    # x ← 2 x: before each of four steps, and after three and none
+    assert repeated(lambda x: (2 * x, x), torch.tensor(3.0), 4).tolist() == [3, 6, 12, 24]
+    assert [iterated(lambda x: 2 * x, torch.tensor(3.0), torch.tensor(n)) for n in (3.0, 0.0)] == [24, 3]
 
 
 def nested(rate, rounds, length):
@@ -70,12 +70,6 @@ def test_loops_in_loops_run_as_often_as_a_control_says():
     for got, inputs in zip(run({"p": program}, [("p", case) for case in NESTED]), NESTED, strict=True):
         for name, value in evaluate(nested, inputs).items():
             np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-12, err_msg=f"{name} {inputs}")
-
-
-def test_what_is_iterated_by_hand():
-    # x ← 2 x, three times and never
-    assert iterated(lambda x: 2 * x, torch.tensor(3.0), torch.tensor(3.0)) == 24
-    assert iterated(lambda x: 2 * x, torch.tensor(3.0), torch.tensor(0.0)) == 3
 
 
 @needs_node

@@ -33,36 +33,13 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="run.js is run by node, whi
 RUN = Path(rlviz.page.__file__).parent / "run.js"
 
 INF, NAN = math.inf, math.nan
-# fmt: off
-SPECIAL = torch.tensor(
-    [NAN, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 2.0, 3.0, -3.0, 0.1, -7.3, 1e-310, 1e300, 1e16],
-    dtype=torch.double,
-)
-# fmt: on
+HALVES = [sign * half / 2 for half in range(7) for sign in (1, -1)]
+SPECIAL = torch.tensor([NAN, INF, -INF, -0.0, *HALVES, 0.1, -7.3, 1e-310, 1e300, 1e16], dtype=torch.double)
 BROADCAST = [
-    ((3, 4), (3, 4)),
-    ((3, 4), ()),
-    ((), (3, 4)),
-    ((), ()),
-    ((3, 4), (4,)),
-    ((4,), (3, 4)),
-    ((3, 4), (3, 1)),
-    ((3, 1), (3, 4)),
-    ((3, 1), (1, 4)),
-    ((2, 3, 4), (3, 1)),
-    ((2, 3, 4), (2, 1, 4)),
-    ((2, 1, 4), (3, 1)),
-    ((2, 3, 4), (2, 3, 1)),
-    ((2, 3, 4), (2, 1, 1)),
-    ((1, 3), (3,)),
-    ((3,), (1, 3)),
-    ((1, 1), (2,)),
-    ((0, 4), (4,)),
-    ((0, 4), (1, 1)),
-    ((0,), ()),
-    ((3, 1), (0,)),
-    ((0, 3), (0, 3)),
-]  # fmt: skip
+    *product([(3, 4), (), (4,), (3, 1), (1, 4)], repeat=2),
+    *(((2, 3, 4), shape) for shape in ((3, 1), (2, 1, 4), (2, 3, 1), (2, 1, 1))),
+    *[((2, 1, 4), (3, 1)), ((1, 3), (3,)), ((0, 4), (4,)), ((0, 4), (1, 1)), ((0,), ()), ((3, 1), (0,))],
+]
 SHAPES = [(), (1,), (7,), (3, 4), (2, 3, 4), (2, 1, 4), (0,), (0, 3), (3, 0)]
 
 
@@ -135,7 +112,7 @@ def case(op: Any, *args: Any, ulps: float = 0, scale: float = 0, either: bool = 
 
 
 def elementwise() -> Iterator[Case]:
-    exact = "neg reciprocal sign round relu square isnan isinf isfinite logical_not abs floor ceil trunc"
+    exact = "neg reciprocal sign round relu isnan isinf logical_not abs floor ceil trunc"
     close = {
         1: "sqrt rsqrt exp log log1p log2 log10 expm1 sin cos tan asin acos atan",
         2: "exp2 sinh cosh tanh atanh sigmoid",
@@ -150,10 +127,9 @@ def elementwise() -> Iterator[Case]:
     # torch's own is off by a unit in 1 % of numbers
     yield Case("sqrt", (roots,), {}, (torch.from_numpy(np.sqrt(roots.numpy())),))
     yield case(aten.bitwise_not.default, torch.tensor([True, False]))
-    binaries = "add sub mul div maximum minimum fmod remainder floor_divide lt le gt ge eq ne"
-    logical = "logical_and logical_or logical_xor"
+    binaries = "add sub mul div maximum minimum remainder lt le gt ge eq ne logical_and logical_or"
     pairs = [(SPECIAL[:, None], SPECIAL), *((spoiled(*a), spoiled(*b, seed=5)) for a, b in BROADCAST)]
-    for name, (x, y) in product([*binaries.split(), *logical.split()], pairs):
+    for name, (x, y) in product(binaries.split(), pairs):
         op = getattr(aten, name)
         overload = op.Tensor if "Tensor" in op.overloads() else op.default
         yield case(overload, x, y, either=name in ("maximum", "minimum"))
@@ -165,34 +141,26 @@ def elementwise() -> Iterator[Case]:
         yield case(aten.add.Tensor, x, y, alpha=0.25)
         yield case(aten.sub.Tensor, x, y, alpha=-2)
     for number in (2.0, 0.5, 0.0, -1.0, 3.0, -0.5, 1.0, INF, NAN, 2):
-        for op in (aten.add, aten.sub, aten.mul, aten.div, aten.remainder, aten.fmod, aten.lt, aten.ge, aten.eq):
+        for op in (aten.add, aten.sub, aten.mul, aten.div, aten.remainder, aten.lt, aten.ge, aten.eq):
             yield case(getattr(op, "Scalar", None) or op.Tensor, SPECIAL, number)
         yield case(aten.pow.Tensor_Scalar, SPECIAL, number, ulps=2)
         yield case(aten.pow.Scalar, number, SPECIAL, ulps=1)
     integers = torch.arange(-7, 8)
-    for op, divisor in product((aten.floor_divide.default, aten.remainder.Tensor, aten.fmod.Tensor), (3, -3, 1)):
-        yield case(op, integers, torch.tensor(divisor))
+    yield from (case(aten.remainder.Tensor, integers, torch.tensor(divisor)) for divisor in (3, -3, 1))
     yield case(aten.div.Tensor_mode, integers, torch.tensor(-2), rounding_mode="floor")
-    for op in (aten.bitwise_and.Tensor, aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor):
+    for op in (aten.bitwise_and.Tensor, aten.bitwise_or.Tensor):
         yield case(op, integers, torch.arange(15)[:, None] - 4)
         yield case(op, integers > 2, integers % 2 == 0)
     for a, b in BROADCAST:
         condition = spoiled(*a) > 0
         yield case(aten.where.self, condition, spoiled(*b, seed=3), torch.tensor(2.0).double())
         yield case(aten.where.self, condition, torch.tensor(-INF).double(), spoiled(*b, seed=4))
-        yield case(aten.masked_fill.Scalar, spoiled(*a, seed=3), condition, -INF)
-        yield case(aten.lerp.Tensor, random(*a), random(*b, seed=1), random(seed=2) / 4)
-        yield case(aten.lerp.Tensor, random(*a), random(*b, seed=1), random(*b, seed=3) / 4)
     for x, low, high in product((SPECIAL, spoiled(0, 3)), (None, -1.0, NAN, 3.0), (None, 0.5, INF, NAN)):
         if (low, high) != (None, None):
             yield case(aten.clamp.default, x, low, high, either=True)
     bounds = spoiled(len(SPECIAL), seed=2)
     yield case(aten.clamp.Tensor, SPECIAL, bounds, bounds + 1, either=True)
     yield Case("clamp", (SPECIAL,), {"min": -1.0, "max": 2.0}, (SPECIAL.clamp(-1, 2),))
-    yield case(aten.clamp_min.default, SPECIAL, -1.0)
-    yield case(aten.clamp_min.Tensor, SPECIAL, bounds, either=True)
-    yield case(aten.clamp_max.default, SPECIAL, 1.0)
-    yield case(aten.clamp_max.Tensor, SPECIAL, bounds, either=True)
 
 
 def special_functions() -> Iterator[Case]:
@@ -204,22 +172,15 @@ def special_functions() -> Iterator[Case]:
     minus = line(-8.31, -0.1, 97, [])
     for op, x in product((aten.erf, aten.erfc), (wide, torch.zeros(0).double())):
         yield case(op.default, x, ulps=4)
-    yield case(aten.special_erfcx.default, wide[wide > -5], ulps=20)
-    yield case(aten.erfinv.default, 2 * unit - 1, ulps=4)
     yield case(aten.special_ndtri.default, unit, ulps=8)
     ends = torch.tensor([0.0, -0.0, -1, -2, INF, -INF, NAN]).double()
     yield case(aten.lgamma.default, ends)
-    yield case(aten.digamma.default, ends)
     yield true("erf", mpmath.erf, wide, ulps=2)
     yield true("erfc", mpmath.erfc, wide, ulps=4)
-    yield true("special_erfcx", lambda x: mpmath.exp(x * x) * mpmath.erfc(x), wide[(wide > -5) & (wide < 40)], ulps=20)
     inside = unit[(unit > 0) & (unit < 1)]
-    yield true("erfinv", mpmath.erfinv, 2 * inside - 1, ulps=3)
     yield true("special_ndtri", lambda p: -mpmath.sqrt(2) * root_erfc(2 * p), inside, ulps=3)
     yield true("lgamma", mpmath.loggamma, plus, ulps=8)
     yield true("lgamma", lambda x: mpmath.log(abs(mpmath.gamma(x))), minus, ulps=8, scale=1)
-    yield true("digamma", mpmath.digamma, plus, ulps=8, scale=1)
-    yield true("digamma", mpmath.digamma, minus, ulps=100, scale=1)
 
 
 def line(low: float, high: float, n: int, more: list[float]) -> Tensor:
@@ -241,20 +202,10 @@ def true(name: str, f: Callable[..., Any], x: Tensor, *, ulps: float, scale: flo
 
 def constants() -> Iterator[Case]:
     x = random(2, 3)
-    for op in (aten.zeros, aten.ones):
-        yield from (case(op.default, list(shape), dtype=torch.double) for shape in SHAPES)
-    for op in (aten.zeros_like, aten.ones_like):
-        yield from (case(op.default, spoiled(*shape)) for shape in SHAPES)
     yield case(aten.full.default, [2, 3], -INF, dtype=torch.double)
     yield case(aten.full.default, [], True)
     yield case(aten.full_like.default, x, NAN)
-    yield case(aten.fill.Scalar, x, 2.5)
     yield case(aten.scalar_tensor.default, 0.1, dtype=torch.double)
-    yield case(aten.new_full.default, x, [3], 7.5)
-    yield case(aten.new_zeros.default, x, [0, 2])
-    yield case(aten.new_ones.default, x, [2])
-    for name, args in (("empty", ([2, 0],)), ("empty_like", (torch.zeros(3).double(),))):
-        yield Case(name, args, {}, (torch.zeros(args[0]) if name == "empty" else args[0],))
     yield case(aten.arange.default, 5)
     yield case(aten.arange.default, 0)
     yield case(aten.arange.start, 2, 6)
@@ -264,8 +215,8 @@ def constants() -> Iterator[Case]:
 
 
 def views() -> Iterator[Case]:
-    x, y, z = spoiled(2, 3, 4), spoiled(6, 5), spoiled(7)
-    for op, shape in product((aten.view, aten.reshape, aten._unsafe_view), ([6, 4], [-1], [2, -1, 2, 1], [24, 1])):
+    x, z = spoiled(2, 3, 4), spoiled(7)
+    for op, shape in product((aten.view, aten.reshape), ([6, 4], [-1], [2, -1, 2, 1], [24, 1])):
         yield case(op.default, x, shape)
     yield case(aten.view.default, spoiled(0, 3), [3, 0])
     yield case(aten.copy.default, x, spoiled(3, 1))
@@ -281,9 +232,6 @@ def views() -> Iterator[Case]:
     yield from (case(aten.permute.default, x, order) for order in ([0, 1, 2], [2, 0, 1], [-1, 0, 1], [1, 0, 2]))
     yield case(aten.permute.default, spoiled(0, 3), [1, 0])
     yield from (case(aten.transpose.int, x, a, b) for a, b in ((0, 1), (-1, 0), (2, 2)))
-    yield from (case(aten.t.default, value) for value in (y, z, spoiled(1, 4)))
-    yield from (case(aten.diagonal.default, value, offset) for value, offset in product((y, x), (0, 1, -1, 7)))
-    yield case(aten.diagonal.default, x, 1, 2, 0)
     yield from (case(aten.flip.default, x, dims) for dims in ([0], [1, -1], [], [0, 1, 2]))
     yield case(aten.flip.default, spoiled(0, 3), [0])
     yield from (case(aten.repeat.default, spoiled(2, 3), times) for times in ([1, 1], [2, 3], [2, 1, 2], [0, 1]))
@@ -294,13 +242,11 @@ def views() -> Iterator[Case]:
         yield case(aten.slice.Tensor, x, dim, start, end, step)
         yield case(aten.slice_scatter.default, x, spoiled(*part.shape, seed=8), dim, start, end, step)
     yield case(aten.slice.Tensor, x)
-    for dim, place in ((0, 1), (1, -1), (-1, 2), (0, 0)):
-        yield case(aten.select.int, x, dim, place)
-        yield case(aten.select_scatter.default, x, spoiled(*x.select(dim, place).shape, seed=8), dim, place)
+    yield from (case(aten.select.int, x, dim, place) for dim, place in ((0, 1), (1, -1), (-1, 2), (0, 0)))
     yield case(aten.select.int, z, 0, 3)
     yield case(aten.split_with_sizes.default, x, [1, 0, 2], 1)
     yield case(aten.split_with_sizes.default, z, [7])
-    yield Case("getitem", ([x, y], 1), {}, (y,))
+    yield Case("getitem", ([x, z], 1), {}, (z,))
     yield from (case(aten.cat.default, [x, spoiled(2, 3, 4, seed=2), x], dim) for dim in (0, 1, -1))
     yield case(aten.cat.default, [x, spoiled(2, 0, 4), spoiled(2, 1, 4)], 1)
     yield case(aten.cat.default, [spoiled(0), x], 1)
@@ -317,7 +263,6 @@ def indices() -> Iterator[Case]:
     some_dims = [None, b], [None, a, b], [a, None, b], [None, c, None], [None, None, a]
     for at in ([a], [a, b], [b, c, a % 3], [none], [c], *some_dims):
         yield case(aten.index.Tensor, x, at)
-        yield case(aten._unsafe_index.Tensor, x, at)
         chosen = aten.index.Tensor(x, at)
         yield case(aten.index_put.default, random(3, 4, 5), at, random(*chosen.shape, seed=9), True)
         yield case(aten.index_put.default, x, at, torch.tensor(7.0).double())
@@ -331,9 +276,6 @@ def indices() -> Iterator[Case]:
         yield case(aten.scatter_add.default, random(3, 4), dim, index, random(2, 3, seed=7))
         yield case(aten.scatter_add.default, random(3, 4), dim, index, random(4, 4, seed=7))
         yield case(aten.scatter.value, y, dim, index, 2.5)
-        for how, itself in product(("sum", "prod", "mean", "amax", "amin"), (True, False)):
-            x, more = random(3, 4).sign() if how == "prod" else random(3, 4), random(2, 3, seed=7)
-            yield case(aten.scatter_reduce.two, x, dim, index, more, how, include_self=itself, ulps=how == "mean")
     yield case(aten.scatter.src, y, 1, torch.tensor([[0, 2, 1], [3, 1, 0]]), random(2, 3, seed=7))
     yield case(aten.gather.default, y, 0, index[:0])
     yield case(aten.gather.default, spoiled(5), 0, torch.tensor([4, 4, 0]))
@@ -348,7 +290,6 @@ def reductions() -> Iterator[Case]:
             yield case(aten.sum.dim_IntList, x, dim, keep)
             yield case(aten.mean.dim, x, dim, keep)
             yield case(aten.any.dims, x, dim, keep)
-            yield case(aten.all.dims, x, dim, keep)
             if dim is not None and len(dim) == 1:
                 yield case(aten.prod.dim_int, x / 2, dim[0], keep, ulps=2)
             if is_filled and math.prod(shape):
@@ -363,7 +304,6 @@ def reductions() -> Iterator[Case]:
             yield case(aten.mean.default, x)
             yield case(aten.prod.default, x / 2, ulps=8)
             yield case(aten.any.default, x)
-            yield case(aten.all.default, x)
             if x.numel():
                 for extreme, part in ((aten.max, aten.argmax), (aten.min, aten.argmin)):
                     yield case(extreme.default, x, either=True)
@@ -384,11 +324,6 @@ def orders() -> Iterator[Case]:
             ordered = aten.sort.stable(x, stable=True, dim=dim, descending=down)
             yield case(aten.sort.stable, x, stable=True, dim=dim, descending=down)
             yield Case("sort", (x, dim, down), {}, tuple(ordered))
-            yield case(aten.argsort.stable, x, stable=True, dim=dim, descending=down)
-            apart = torch.randperm(x.numel(), generator=torch.Generator().manual_seed(3)).double().reshape(x.shape)
-            if x.numel() and x.dim() and x.shape[dim] > 1:
-                apart.view(-1)[0] = NAN
-                yield case(aten.topk.default, apart, 2, dim, down)
     yield Case("sort", (values[3],), {}, tuple(values[3].sort()))
     one, lists = spoiled(9).sort().values, spoiled(3, 9).sort().values
     queries = spoiled(3, 20, seed=4, by=(NAN, INF, -INF, *lists.flatten().tolist()))
@@ -398,7 +333,6 @@ def orders() -> Iterator[Case]:
         yield case(aten.searchsorted.Tensor, lists, queries, side="right" if right else "left")
         yield case(aten.searchsorted.Scalar, one, 0.25, right=right)
         yield case(aten.searchsorted.Tensor, one[:0], queries, right=right)
-        yield case(aten.bucketize.Tensor, queries, one, right=right)
 
 
 def along() -> Iterator[Case]:
@@ -407,8 +341,6 @@ def along() -> Iterator[Case]:
     for x in values:
         for dim in range(-max(x.dim(), 1), max(x.dim(), 1)):
             yield case(aten.cumsum.default, x, dim)
-            yield case(aten.cumprod.default, x / 2, dim, ulps=4)
-            yield case(aten.logcumsumexp.default, x, dim, ulps=4, scale=1)
             yield case(aten._softmax.default, x, dim, False, ulps=4)
             yield case(aten._log_softmax.default, x, dim, False, ulps=4, scale=1)
 
@@ -417,8 +349,6 @@ def matrices() -> Iterator[Case]:
     for n, k, m in ((2, 3, 4), (1, 5, 1), (3, 0, 2), (0, 2, 3), (4, 1, 1), (3, 9, 5), (2, 11, 1)):
         x, y = random(n, k), random(k, m, seed=2)
         yield case(aten.mm.default, x, y, either=True)
-        yield case(aten.addmm.default, random(m), x, y, beta=0.5, alpha=-2, either=True)
-        yield case(aten.addmm.default, random(n, m), x, y, either=True)
         yield case(aten.bmm.default, random(3, n, k), random(3, k, m, seed=2), either=True)
         yield case(aten.mv.default, x, y[:, 0] if m else random(k), either=True)
         yield case(aten.dot.default, random(k), random(k, seed=4), either=True)
@@ -564,7 +494,7 @@ def short(value: Any) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(all_cases()))
-def test_an_operation_makes_the_integersthat_torch_makes(answers: dict[str, Any], name: str) -> None:
+def test_an_operation_makes_the_numbers_that_torch_makes(answers: dict[str, Any], name: str) -> None:
     flat = [case_ for group in all_cases().values() for case_ in group]
     pairs = [(case_, answer) for case_, answer in zip(flat, answers["cases"], strict=False) if case_.name == name]
     bad = [(case_, reason) for case_, answer in pairs if (reason := wrong(case_, answer))]

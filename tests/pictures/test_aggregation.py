@@ -1,7 +1,5 @@
 """explore_aggregation: weights by hand, and what a cut makes of them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -28,10 +26,8 @@ def test_weights_by_hand(algorithm, row):
     [
         # parts of 6 and 24 tokens: a token of the first weighs ½ · 1/6, of the second ½ · 1/24
         (DAPO, 2, LENGTHS / 30, [1 / 6, 1 / 3, 1 / 6, 1 / 3]),
-        (GRPO, 2, [1 / 4] * 4, [1 / 4] * 4),
         # one response alone in its part: ½ · 1; three in theirs: ½ · 1/3
         (GRPO, 1, [1 / 4] * 4, [1 / 2, 1 / 6, 1 / 6, 1 / 6]),
-        (DR_GRPO, 3, LENGTHS / 64, [2 / 96, 4 / 96, 8 / 96, 16 / 32]),
         (DCPO, 2, [1] * 4, [1 / 2] * 4),
     ],
 )
@@ -42,11 +38,3 @@ def test_the_trap_by_hand(algorithm, cut, batch, parts):
     times = np.divide(parts, batch)
     is_alike, limits = np.ptp(times) < 1e-9, f"between {times.min():.3g} and {times.max():.3g} times"
     assert (f"every token {times[0]:.0%} of" if is_alike else limits) in explorer.conclusion
-
-
-@pytest.mark.usefixtures("untraced")
-def test_tall_bars_and_negative_ones_stay_inside():
-    for weight, bottom, top in ((1, 0, 16.8), (-0.01, -1.05, 1.05)):  # a sum over 16 tokens is 16
-        mine = replace(GRPO, name="Mine", aggregate=lambda mask, weight=weight: weight * mask.double())
-        names = explore_aggregation(mine).names()
-        assert (names.one("bottom"), names.one("top")) == pytest.approx((bottom, top))

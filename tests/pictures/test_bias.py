@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from rlviz.pictures import explore_bias
-from rlviz.pictures.bias import RULES, estimate_gradients, exact_moments, looks_across_groups
+from rlviz.pictures.bias import ACROSS, RULES, exact_moments
 
-BATCHES, G, LENGTHS, LR = 100_000, 4, (2, 3, 8), 3.0
+BATCHES, G, LENGTHS, LR = 20_000, 4, (2, 3, 8), 3.0
 RIGHT = np.array([0.7, 0.2])
 REWARDS = np.array([1.5, 0.5, 0.5])
-ACROSS = {"batch mean", "mean of all tokens"}
 LIMITS = {"leave-one-out, clipped": 0.2, "Dr.GRPO": 0.2, "GRPO": 0.2, "GSPO": 0.02}
 every_rule = pytest.mark.parametrize("name", RULES)
 
@@ -22,7 +21,7 @@ def moments(name, right=RIGHT, size=G, rewards=REWARDS, lengths=LENGTHS, updates
     """Return truth, expectation and variance by enumeration, as arrays [P, 3]."""
     setting = {"rewards": rewards, "lengths": lengths, "updates": updates, "lr": lr, "right": right}
     tensors = {key: torch.as_tensor(np.asarray(value, dtype=float)) for key, value in setting.items()}
-    joint = looks_across_groups(RULES[name]) if joint is None else joint
+    joint = name in ACROSS if joint is None else joint
     return [values.numpy() for values in exact_moments(RULES[name], size, joint=joint, **tensors)]
 
 
@@ -114,54 +113,18 @@ def test_what_each_baseline_makes_of_the_true_gradient(right, size):
         np.testing.assert_allclose(expected, share * truth, atol=1e-14, err_msg=name)
 
 
-def test_leave_one_out_is_g_over_g_less_1_times_the_group_mean_sample_by_sample():
-    responses = torch.from_numpy(sampled_responses()[:500])
-    logits = torch.from_numpy(np.log(policy(RIGHT))).expand(500, 2, 3)
-    numbers = {"rewards": torch.tensor(REWARDS), "lengths": torch.tensor(LENGTHS)}
-    numbers |= {"updates": torch.tensor(1.0), "lr": torch.tensor(1.0)}
-    one_out, mean = (
-        estimate_gradients(RULES[name], logits, responses, **numbers)[0] for name in ("leave-one-out", "group mean")
-    )
-    assert mean.abs().max() > 0.1
-    torch.testing.assert_close(one_out, mean * G / (G - 1), rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("p", [0.5, 0.1])
-def test_the_std_multiplies_a_prompt_s_gradient_by_1_over_its_own(p):
-    # Of k right among G, the estimate is √(x (1 − x)) √((G − 1) / G) (E[∇log π | right] − E[∇log π | wrong]) with x = k / G, and
-    # that difference is ∇p / (p (1 − p)). Its expansion about p is 1 − 1/(8 G p q) − 1/(2 G) times 1 / √(p q); the next term is
-    # of the order of (1 / (8 G p q))² ≤ 5e-4 at p = .1.
-    size, q = 64, 1 - p
-    truth, expected, _ = moments("group mean / std", np.array([p]), size, (1, 0, 0))
-    times = expected / truth
-    binomial = [math.comb(size, k) * p**k * q ** (size - k) for k in range(size + 1)]
-    root = sum(w * math.sqrt(k / size * (1 - k / size)) for k, w in enumerate(binomial)) * math.sqrt(1 - 1 / size)
-    np.testing.assert_allclose(times, root / (p * q), rtol=1e-5)  # the piece adds eps = 1e-6 to a std of .12 and more
-    shortfall = 1 / (8 * size * p * q) + 1 / (2 * size)
-    np.testing.assert_allclose(times * math.sqrt(p * q), 1 - shortfall, atol=2e-3)
-
-
 @every_rule
 def test_prompts_are_enumerated_together_only_where_a_rule_looks_across(name):
-    assert looks_across_groups(RULES[name]) == (name in ACROSS)
     together, alone = (moments(name, updates=2, joint=joint) for joint in (True, False))
     is_same = all(np.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(together, alone, strict=True))
     assert is_same == (name not in ACROSS)
-
-
-def test_a_ratio_corrects_a_fixed_policy_and_not_one_chosen_on_the_same_samples():
-    for name in RULES:  # without a step in between, the second update is the first
-        for first, second in zip(moments(name), moments(name, updates=2, lr=0.0), strict=True):
-            np.testing.assert_allclose(second, first, atol=1e-13, err_msg=name)
-    truth, expected, _ = moments("leave-one-out", updates=2)
-    assert np.abs(expected / truth - 1).max() > 0.1
 
 
 def test_the_sentence_says_the_length_or_the_angle():
     explorer = explore_bias(rule="group mean", group_size=4, shift=1.0)
     names = explorer.names().one
     assert "0.0° off the true gradient and 0.75 times as long" in explorer.conclusion
-    assert names("easy_times") == pytest.approx(0.75) and names("degrees") == pytest.approx(0, abs=1e-6)
+    assert names("first_times") == pytest.approx(0.75) and names("degrees") == pytest.approx(0, abs=1e-6)
 
     # By hand: over G draws the mean w (R − b) ∇log π, with b the group's mean, is (G − 1)/G E[w (R − E R) ∇log π]; w = 1/|o|.
     p, size, weight = np.array([0.5, 0.1]), 8, np.array([1 / 2, 1 / 2, 1 / 8])
@@ -172,9 +135,9 @@ def test_the_sentence_says_the_length_or_the_angle():
     easy, hard = (turned * truth).sum(-1) / (truth**2).sum(-1) * (size - 1) / size
     explorer = explore_bias(rule="mean of each response")
     assert f"{degrees:.1f}° off" in explorer.conclusion and degrees > 5
-    assert [explorer.names().one(f"{prompt}_times") for prompt in ("easy", "hard")] == pytest.approx([easy, hard])
+    assert [explorer.names().one(f"{prompt}_times") for prompt in ("first", "second")] == pytest.approx([easy, hard])
     # GSPO's limits are narrow: a first step of logits by about 1/16 takes every ratio beyond 1 ± .02
-    assert "no gradient is left" in explore_bias(rule="GSPO", hard=0.5, long=2, updates=2).conclusion
+    assert "no gradient is left" in explore_bias(rule="GSPO", second=0.5, long=2, updates=2).conclusion
 
 
 def test_the_variance_is_that_of_a_mean_of_independent_draws():
@@ -183,6 +146,5 @@ def test_the_variance_is_that_of_a_mean_of_independent_draws():
     terms = R[:, None] * (np.eye(3) - pi[:, None])
     mean = (pi[..., None] * terms).sum(1)
     plain = ((pi[..., None] * terms**2).sum(1) - mean**2) / 8 / 4  # over 8 draws, and each prompt counts half
-    np.testing.assert_allclose(moments("no baseline", p, 8, R)[2], plain, rtol=1e-12)
     relative = moments("leave-one-out", p, 8, R)[2].sum() / plain.sum()
     assert f"{relative:.2f} times the variance" in explore_bias(rule="leave-one-out", shift=1.0).conclusion

@@ -31,7 +31,6 @@ def by_loops(run, flips, shift, heads, tails, lr, with_baseline):
 @pytest.mark.parametrize(
     "setting",
     [
-        {"flips": 8, "shift": 1.0, "heads": 0.8, "tails": 0.4, "lr": 0.2, "run": 1},
         {"flips": 2, "shift": 5.0, "heads": 0.3, "tails": 0.9, "lr": 0.5, "run": 17},
     ],
 )
@@ -58,11 +57,3 @@ def test_the_spread_of_the_first_estimates_in_closed_form():
     # rewards that are all 0 have no spread with either rule, which is as far
     assert [explorer.names().one("times") for explorer in spreads] == pytest.approx([times, 1.0], rel=0.25)
     assert "1.0 times as far" in spreads[1].conclusion
-
-
-def test_a_constant_on_the_rewards_is_nothing_to_a_baseline_and_noise_without_one():
-    plain, shifted = (explore_coin(shift=shift).names().array for shift in (0.0, 10.0))
-    for name in ("with", "with_low", "with_high", "exact"):
-        assert shifted(name).tolist() == pytest.approx(plain(name).tolist(), abs=1e-9)
-    # a tenth of the runs and more are below 0 then, where tails are likelier, although heads pay more
-    assert shifted("without_low")[-1] < 0 < plain("without_low")[-1]

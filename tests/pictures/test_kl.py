@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz.algorithms import DAPO, GRPO, PPO, PPO_PENALTY, UNBIASED_KL
+from rlviz.algorithms import GRPO, PPO, PPO_PENALTY, UNBIASED_KL
 from rlviz.pictures.kl import explore_kl
 from rlviz.pictures.kl_estimates import policy_logits, pull_direction
-from rlviz.pieces.kl import KLInLoss, KLInReward, KLToOld, k1, k2, k3, k3_plus
+from rlviz.pieces.kl import KLInLoss, KLInReward, KLToOld, k1, k2, k3
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
@@ -19,18 +19,17 @@ def fit(way, **setting):
     return [names.one(f"{way}_{what}") for what in ("mean", "width", "least")]
 
 
-@pytest.mark.parametrize(("apart", "weight"), [(6.0, 0.6), (2.0, 0.5)])
-def test_the_forward_fit_matches_moments(apart, weight):
+def test_the_forward_fit_matches_moments():
     """min KL(target‖policy) over Gaussians: mean w(−a/2) + (1−w)(a/2), variance 1 + w(1−w)a² of two humps of width 1."""
+    apart, weight = 6.0, 0.6
     mean, width, _ = fit("forward", apart=apart, weight=weight)
     assert mean == pytest.approx((1 - 2 * weight) * apart / 2, abs=0.001)
     assert width == pytest.approx(math.sqrt(1 + weight * (1 - weight) * apart**2), rel=0.001)
 
 
-@pytest.mark.parametrize(("apart", "weight"), [(4.7, 0.65)])
-def test_no_hump_is_nearer_than_the_reverse_fit(apart, weight):
+def test_no_hump_is_nearer_than_the_reverse_fit():
     """KL(N(m, s²)‖t) on another line, for means 0.1 and widths 1.5% apart; at (4.7, 0.65) two valleys differ by 0.001 nats."""
-    x = np.linspace(-20, 20, 201)
+    x, apart, weight = np.linspace(-20, 20, 201), 4.7, 0.65
     m, s = np.meshgrid(np.linspace(-4, 4, 81), np.geomspace(0.7, 4, 117), indexing="ij")
     p = np.exp(-((x - m[..., None]) ** 2) / 2 / s[..., None] ** 2)
     p /= p.sum(-1, keepdims=True)
@@ -56,14 +55,13 @@ def mean_slope(probs, slopes, policy):
     return ((probs * slopes)[:, None] * (np.eye(len(policy)) - policy)).sum(0)
 
 
-@pytest.mark.parametrize("distance", [0.2, 1.7])
 @pytest.mark.parametrize("algorithm", [GRPO, PPO, PPO_PENALTY], ids=lambda a: a.name)
-def test_estimators_by_enumeration(algorithm, distance):
+def test_estimators_by_enumeration(algorithm):
     """Mean and std of ln(π/ref), its square / 2, and ref/π − 1 + ln(π/ref); k3+ has the value of k3 and the slope of k2.
 
     Loss: slopes of k by log π. Reward: values, which weigh ∇log π. Old: tokens from the old policy; the KL is KL(old‖π).
     """
-    names, (policy, still, x) = explore_kl(algorithm, distance=distance).names(), policies(distance)
+    names, (policy, still, x) = explore_kl(algorithm, distance=1.7).names(), policies(1.7)
     sampled, kl_slope = policy, mean_slope(policy, -x, policy)  # Σ π ln(π/ref) ∇ln π
     k3_ = np.exp(x) - 1 - x
     values = [-x, x**2 / 2, k3_, k3_]
@@ -89,9 +87,6 @@ def test_estimators_by_enumeration(algorithm, distance):
         }
         for measure, number in expected.items():
             assert names.one(f"{measure}{i}_at") == pytest.approx(number, rel=1e-6, abs=1e-9), (measure, i)
-    # the line's last point is the distance 2
-    last, at_2 = names.array("gradient_error2")[-1], explore_kl(algorithm, distance=2.0).names()
-    assert last == pytest.approx(at_2.one("gradient_error2_at"))
 
 
 def absolute(logp, ref_logp):
@@ -109,7 +104,6 @@ def a_number(logp, ref_logp):
         (KLInLoss(0.3, k1), "nowhere"),
         (KLInLoss(0.3, k2), "reverse"),
         (KLInLoss(0.3, k3), "forward"),
-        (KLInLoss(0.3, k3_plus), "reverse"),
         # E[k ∇ln π]: Σ π ln(π/ref) ∇ln π for k1; for k3 what is left of it when ∇KL(ref‖π) is taken off
         (KLInReward(0.3, k1), "reverse"),
         (KLInReward(0.3, k3), "neither"),
@@ -125,14 +119,4 @@ def a_number(logp, ref_logp):
 )
 def test_a_term_pulls_the_way_of_its_gradient(kl, pull):
     algorithm = replace(PPO if isinstance(kl, KLInReward) else GRPO, name="Mine", kl=kl)
-    names = explore_kl(algorithm).names()
     assert pull_direction(algorithm) == pull
-    assert [names.holds(f"pulls_{way}") for way in ("forward", "reverse")] == [pull == "forward", pull == "reverse"]
-
-
-def test_another_estimator_is_the_fifth_and_its_weight_has_no_part():
-    names = explore_kl(replace(GRPO, name="Mine", kl=KLInLoss(beta=0.3, estimator=absolute))).names()
-    policy, _, x = policies(1.0)
-    assert names.one("value4_at") == pytest.approx((policy * abs(x)).sum() / (policy * -x).sum())
-    flags = [[i for i in range(5) if explore_kl(a).names().holds(f"is_{i}")] for a in (GRPO, PPO, UNBIASED_KL, DAPO)]
-    assert names.holds("is_4") and flags == [[2], [0], [4], []]

@@ -47,7 +47,6 @@ def test_what_is_drawn_is_what_the_frame_holds(tmp_path):
         assert "nothing can be compared" in explorer.conclusion
         explorer.set(column=1, measure="dead")
         assert "share of dead groups. In the chosen cell: +0.5 ± 0.1 of the groups" in explorer.conclusion
-    assert explorer.call == "explore_map(measure='dead', column=1, row=2, which=which)"
     for wrong, words in (
         ({"which": path, "column": 4}, "column must be from 1 to 3"),
         ({"which": frame.iloc[:0]}, "of this map no cell"),
@@ -55,13 +54,6 @@ def test_what_is_drawn_is_what_the_frame_holds(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             explore_map(**wrong)
-
-
-def test_a_large_map_has_signs_alone():
-    wide = frame_of(
-        {(column / 10, 2): (0.6, 0.5, 0.1, 0.01 * column, 1.0, float(column < 5)) for column in range(1, 10)}
-    )
-    assert explore_map(wide).names().words("written") == ["+"] * 4 + [""] * 5
 
 
 def test_a_shipped_map_is_drawn_and_answered_by_its_sentence_in_its_own_measure_alone():

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rlviz.algorithms import DCPO, GRPO, GSPO
-from rlviz.pictures import explore_clip, explore_kl, explore_walk, small_multiples
+from rlviz.pictures import explore_clip, explore_walk, small_multiples
 
 FOUR = [explore_clip(GRPO), explore_clip(DCPO, old_prob=0.1, up_to=4.0), explore_clip(GSPO), explore_walk()]
 
@@ -48,10 +48,3 @@ def test_what_is_no_list_of_explorers_is_refused_and_a_column_without_title_is_c
         "GRPO · ε low 0.2 · ε high 0.2",
         "DCPO · ε low 0.16 · ε high 0.2 · largest ratio 10 · old probability 0.1 · ratios up to 4",
     ]
-
-
-def test_pictures_that_show_other_panels_of_theirs_stand_side_by_side_too():
-    """Of the panels of kl, two are there in each setting, and not the same ones."""
-    figure = small_multiples([explore_kl(), explore_kl(show="value")], ["fits", "value"])
-    assert [ax.get_subplotspec().get_geometry()[:2] for ax in figure.axes] == [(2, 2)] * 4
-    assert {text.get_text() for ax in figure.axes for text in ax.texts} >= {"fits", "value"}

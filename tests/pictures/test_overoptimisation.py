@@ -11,7 +11,7 @@ from rlviz.study import overoptimisation
 from rlviz.study.judged_runs import CHOOSING, FILE, TRAINING
 from small_models.taste import Preference
 
-RUNS = [("words", 10, 0.0), ("words", 30, 0.2), ("words and groups", 100, 0.0), ("words and sentence", 10, 0.2)]
+RUNS = [("words and groups", 100, 0.0), ("words and sentence", 10, 0.2)]
 
 
 @pytest.mark.parametrize(("features", "pairs", "beta"), RUNS)
@@ -28,11 +28,6 @@ def test_its_lines_are_the_means_of_the_table(features, pairs, beta):
     if beta == 0:
         best = frame[frame["way"] == CHOOSING].groupby("at")["true"].mean()
         np.testing.assert_allclose(names.array("best_true"), best)
-
-
-def test_its_sentence_changes_where_the_judge_likes_it_less():
-    before, after = (explore_overoptimisation(pairs=100, steps=steps).conclusion for steps in (10, 60))
-    assert "has not liked a step before it more" in before and "likes step" in after
 
 
 def test_a_run_of_one_s_own_stands_beside_the_committed_ones(monkeypatch):

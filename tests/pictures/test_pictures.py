@@ -104,12 +104,6 @@ def tour(name: str) -> list[tuple[dict[str, Any], str, dict[str, Any], Names, st
     return stops
 
 
-@functools.cache
-def payload_of(name: str) -> dict[str, Any]:
-    """Return what a page is sent of a picture."""
-    return Explorer(SPECS[name], {}).page_payload()
-
-
 def program_inputs(
     spec: ExplorerSpec, program: Mapping[str, Any], key: str, values: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -229,26 +223,20 @@ def test_words_are_whole_and_short(name):
 
 
 @every_picture
-def test_every_control_moves_the_picture_and_its_call_gives_it_back(name):
-    spec, explorer = SPECS[name], Explorer(SPECS[name], {})
+def test_every_control_moves_the_picture(name):
+    spec, stops = SPECS[name], tour(name)
     outputs = {output for program in load_programs(name)[0].values() for output in program["outputs"]}
 
-    def numbers(explorer: Explorer) -> dict[str, Any]:
-        known = {n: value for n, value in explorer.names().known.items() if re.sub(r"^b\d_", "", n) in outputs}
-        arrays = {n: np.ravel(np.asarray(value, dtype=float)).astype(str).tolist() for n, value in known.items()}
-        return {**arrays, "": explorer.conclusion}
+    def is_moved(names: Names, conclusion: str) -> bool:
+        known = {n: value for n, value in names.known.items() if re.sub(r"^b\d_", "", n) in outputs}
+        pairs = [(value, first.known.get(n)) for n, value in known.items()]
+        return conclusion != answer or not all(b is not None and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
-    first = numbers(explorer)
+    *_, first, answer = stops[0]
     for control in spec.controls if name not in WHOLE_RUNS else ():
-        values = [*slider_ends(spec, control), *(value for other, value in other_options(spec) if other == control)]
-        before = dict(explorer.values)
-        is_there = explorer.names().holds(getattr(spec.controls[control], "when", ""))
-        moved = [explorer.set(**{control: value}) or numbers(explorer) for value in values]
-        assert not values or not is_there or (name, control) in SILENT or any(now != first for now in moved), control
-        again = eval(explorer.call, {f"explore_{name}": find_explorer(name), **vars(rlviz.algorithms)})
-        assert again.values == explorer.values and numbers(again) == numbers(explorer)
-        explorer.values = before
-    assert numbers(explorer) == first
+        moved = [is_moved(*stop[-2:]) for stop in stops[1:] if [*stop[0]] == [control]]
+        is_there = first.holds(getattr(spec.controls[control], "when", ""))
+        assert any(moved) or not moved or not is_there or (name, control) in SILENT, control
     assert any(mark.drag or getattr(mark, "chosen", ()) for mark in spec.picture.marks())  # something can be touched
     assert len(live(name, "../").encode()) <= 54_000  # of 55 kB of its page
 
@@ -286,4 +274,3 @@ def test_the_explorer_in_the_readme_works():
     exec(code, names)
     explorer = names["explore_frozen"](old_prob=0.5)
     assert explorer.conclusion == "CISPO pushes a good token by at most 5.00."  # the cap on its weight
-    assert explorer.call == "explore_frozen(old_prob=0.5)"

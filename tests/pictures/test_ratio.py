@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DCPO, GRPO, GSPO, GSPO_TOKEN
+from rlviz.algorithms import DCPO, GRPO, GSPO
 from rlviz.pictures.ratio import explore_ratio
 from rlviz.pieces.surrogate import DualClip
 
@@ -32,7 +32,7 @@ def nine_in_ten(mean, std):
     return 100 * math.expm1(low)
 
 
-@pytest.mark.parametrize(("noise", "drift"), [(0.06, 0.0), (0.3, 0.05), (0.02, -0.05)])
+@pytest.mark.parametrize(("noise", "drift"), [(0.06, 0.0), (0.3, 0.05)])
 def test_distances_are_those_of_normal_log_ratios(noise, drift):
     # a token's log-ratio is N(μ, σ²) with μ = drift − σ²/2; the mean of T of them N(μ, σ²/T), their sum N(Tμ, Tσ²)
     got, mean = outputs(noise=noise, drift=drift, length=32), drift - noise**2 / 2
@@ -54,7 +54,6 @@ def test_distances_are_those_of_normal_log_ratios(noise, drift):
         (GRPO, 0.06, 200, 1 - 0.0010750, 0.0001125),
         # under N(−.0018, .006²), beyond ln 1.0004 and ln .9997; GSPO's own ratio is the geometric mean
         (GSPO, 0.06, 100, 0.6431, 0.5987),
-        (GSPO_TOKEN, 0.06, 100, 0.6431, 0.5987),
         # A < 0 is cut above 1.5, too: 1 − Φ((ln 1.5 + .045) / .3) = .0665
         (replace(GRPO, name="Dual", surrogate=DualClip(c=1.5)), 0.3, 100, 0.7757, 0.2763 + 0.0665),
     ],
@@ -67,18 +66,6 @@ def test_the_share_that_is_clipped(algorithm, noise, length, below_upper, below_
     assert got["own_far"] == pytest.approx(nine_in_ten(-(noise**2) / 2, spread), rel=1e-9)
 
 
-def test_a_ratio_of_one_s_own_is_drawn_if_its_log_is_a_sum():
-    product = replace(GRPO, ratio=lambda new, old, mask: (new - old).sum(-1, keepdim=True).exp() + 0 * new)
-    assert outputs(product, length=9, noise=0.1)["own_far"] == pytest.approx(nine_in_ten(-9 * 0.005, 0.3), rel=1e-9)
-    arithmetic = replace(GRPO, ratio=lambda new, old, mask: (new - old).exp().mean(-1, keepdim=True).expand_as(new))
-    with pytest.raises(ValueError, match="no weighted sum of its tokens' log-ratios"):
-        explore_ratio(arithmetic)
-
-
-def by_length(old_logp, mask):
-    return 1 - 2 / mask.sum(-1, keepdim=True), 1.5
-
-
 def by_sign(old_logp, advantages):
     return torch.where(advantages > 0, 0.1, 0.7), torch.where(advantages > 0, 1.3, 9.0)
 
@@ -86,12 +73,11 @@ def by_sign(old_logp, advantages):
 @pytest.mark.parametrize(
     ("algorithm", "setting", "limits"),
     [
-        (replace(GRPO, bounds=by_length), {"length": 8}, (0.75, 1.5)),
         (replace(GRPO, bounds=by_sign), {}, (0.7, 1.3)),  # the lower limit holds bad tokens, the upper one good tokens
         (DCPO, {"old_prob": 0.1}, (0.5, 2.0)),  # lower ½ as .1 ≤ 4 · .16; upper ½ + ½ √(1 + 4 · .2 / .1) = 2
     ],
 )
-def test_limits_may_depend_on_the_length_on_the_sign_and_on_the_probability(algorithm, setting, limits):
+def test_limits_may_depend_on_the_sign_and_on_the_probability(algorithm, setting, limits):
     got = outputs(algorithm, **setting)
     assert (got["lower"], got["upper"]) == pytest.approx(limits)
     assert explore_ratio(algorithm, **setting).names().holds("by_probability") == (algorithm is DCPO)
@@ -105,16 +91,3 @@ def test_the_bars_are_as_high_as_the_normal_distribution_and_half_is_cut_beyond_
     np.testing.assert_allclose(got["height"], density / density.max(), atol=1e-9)
     beyond = (got["middle"] < 0.8) | (got["middle"] > 1.2)  # of the tokens there, those that A moves outwards are cut
     np.testing.assert_allclose(got["height_cut"], np.where(beyond, got["height"] / 2, 0.0))
-
-
-@pytest.mark.parametrize(("algorithm", "noise"), [(GRPO, 0.005), (GSPO, 0.005), (GSPO, 0.06), (DCPO, 0.06)])
-def test_the_window_shows_the_limits_and_the_ratios(algorithm, noise):
-    low, lower, upper, high = (outputs(algorithm, noise=noise)[n] for n in ("low", "lower", "upper", "high"))
-    assert low < lower < upper < high
-    assert upper - lower > (high - low) / 70, "the limits must not run into one line"
-
-
-def test_the_conclusion_by_hand():
-    # products of 100 log-ratios: N(−4.5, 3²), where nine in ten lie within 8.345 nats, e^8.345 = 4,210
-    words = "lie between 0.61 and 1.65, products of token ratios within a factor of 4.21e+03; 25.03 % of"
-    assert words in explore_ratio(noise=0.3).conclusion

@@ -11,9 +11,9 @@ from rlviz.pictures.sampling import PROMPTS, SAMPLING, STEPS, explore_sampling, 
 KINDS = ("fresh", "repeated", "remembered", "dead")
 
 
-@pytest.mark.parametrize(("wanted", "rounds"), [(4, 2), (32, 10), (1, 2)])
 @pytest.mark.parametrize("q", [0.03, 0.6, 0.0, 1.0])
-def test_the_price_step_by_step(wanted, rounds, q):
+def test_the_price_step_by_step(q):
+    wanted, rounds = 4, 2
     # the chance of having found k after each group, wanted ones being the end
     chance, sampled = np.eye(wanted + 1)[0], 0.0
     for _ in range(wanted * rounds):
@@ -25,11 +25,11 @@ def test_the_price_step_by_step(wanted, rounds, q):
     assert price.item() == pytest.approx(sampled / wanted, rel=1e-9)
 
 
-@pytest.mark.parametrize(("p", "spread", "visits"), [(0.9, 0.0, 3), (0.9, 0.6, 1), (0.97, 0.0, 2), (0.5, 1.0, 4)])
+@pytest.mark.parametrize(("p", "spread", "visits"), [(0.9, 0.0, 3), (0.9, 0.6, 1), (0.5, 1.0, 10)])
 def test_batches_by_a_plain_count(p, spread, visits):
     size, away = 4, spread * min(p, 1 - p)
     coins, kinds, earlier = (
-        drawn(draws, {}) for draws in (*list(SAMPLING.data.values())[2:], *past_draws(DCPO).values())
+        drawn(draws, {}) for draws in (*list(SAMPLING.data.values())[1:], *past_draws(DCPO).values())
     )
     sampled_groups, counts = 0, dict.fromkeys((DAPO, GRPO, DUPO, DCPO), 0)
     for step in range(STEPS):

@@ -19,7 +19,7 @@ def by_hand(q, A, pace, low, high):
     return ratios, pushes
 
 
-@pytest.mark.parametrize(("q", "A", "pace"), [(0.3, 1.0, 0.12), (0.01, 2.0, 0.25), (0.7, -1.0, 0.5), (0.5, -2.0, 0.03)])
+@pytest.mark.parametrize(("q", "A", "pace"), [(0.3, 1.0, 0.12), (0.7, -1.0, 0.5)])
 @pytest.mark.parametrize(("algorithm", "low", "high"), [(GRPO, 0.8, 1.2), (DAPO, 0.8, 1.28), (RLOO, 0.0, math.inf)])
 def test_the_path_by_hand(q, A, pace, algorithm, low, high):
     names = explore_walk(algorithm, old_prob=q, advantage=A, pace=pace, updates=3, beside=()).names()
