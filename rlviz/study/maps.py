@@ -257,12 +257,12 @@ class MapRun(Running[Cell, Place]):
         return self.frame
 
 
-def rows_before(grid: Sequence[Cell], file: Path) -> list[dict[str, Any]]:
+def rows_before(grid: Sequence[Cell], file: Path) -> list[dict[Any, Any]]:
     """Return the rows that the file has, none where it is not there. Raises ValueError where it is another map's."""
     if file.suffix != ".csv":
         raise ValueError(f"out must end in .csv; got {file.name}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[Any, Any]] = []
     with suppress(ValueError):
         rows = read_map(file).to_dict("records") if file.exists() else []
     x, y = axes = grid[0].axes

@@ -78,7 +78,7 @@ def test_when_a_run_saves(unsaved, next_seconds, save_seconds, is_due):
 
 def test_half_a_step_is_not_saved(monkeypatch, tmp_path, finished_run):
     run = start(out=tmp_path / "run")
-    next(run), next(run), run.save()
+    next(run), next(run)
     interrupted = records.record_groups
 
     def interrupt(*args):

@@ -45,6 +45,20 @@ def test_ratios_by_hand():
     assert numbers["sequence_ratio_std"] == pytest.approx(math.sqrt(0.75), rel=1e-6)
 
 
+def test_the_loss_s_own_tokens_count_and_neither_an_observation_nor_padding():
+    """Of two tokens each response has one: its ratio is 2, or 1: standard deviation 1/2 of both kinds.
+
+    A ratio of one's own is 2 and 1/2 there, and 9 elsewhere: mean 5/4, standard deviation 3/4.
+    """
+    log_ratio = torch.tensor([[[7.0, math.log(2)]], [[0.0, 7.0]]])
+    rows = rows_of(torch.zeros(2, 1, 2), torch.tensor([[[False, True]], [[True, False]]]))
+    numbers = update_at(log_ratio, rows, torch.tensor([[[9.0, 2.0]], [[0.5, 9.0]]])).numbers()
+    names = "token_ratio_std", "sequence_ratio_std", "ratio_mean", "ratio_std"
+    assert [numbers[name] for name in names] == pytest.approx([0.5, 0.5, 1.25, 0.75], rel=1e-6)
+    empty = Updates(count=1).numbers()
+    assert empty["token_ratio_std"] == empty["sequence_ratio_std"] == 0.0
+
+
 def test_clipped_tokens_are_counted_by_their_side():
     """Of five tokens two are cut low, one high, none dual, in one update of one micro-batch of loss 3; then an empty one."""
     mask = torch.ones(1, 1, 5, dtype=torch.bool)
