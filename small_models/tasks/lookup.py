@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import Any
 
@@ -21,8 +22,9 @@ class Lookup(Task):
     stands in the table and a comma, or `-,` to a call that is written otherwise or is one too many. A table gives each digit
     a digit. Its name says nothing of what stands in it, and held-out prompts are of tables that training never shows.
 
-    table: the ten digits of every table, so that what the tool writes can be known; None: each table has its own. tool: False:
-    nothing answers a call, and the policy goes on by itself. Raises ValueError for a table that is not ten digits.
+    hops: how many look-ups a prompt may ask for, as many calls as the most of them are answered. table: the ten digits of every
+    table, so that what the tool writes can be known; None: each table has its own. tool: False: nothing answers a call, and
+    the policy goes on by itself. Raises ValueError for hops below 1 or above 9 and for a table that is not ten digits.
     """
 
     name = "lookup"
@@ -31,21 +33,21 @@ class Lookup(Task):
     refusal = "-,"
     demonstrated = 0.4  # below a half, the likeliest response is a guess: looking has to be found out
 
-    hops = (1, 2)  # look-ups that a prompt asks for
-    max_calls = 2  # that are answered
-    max_new_tokens = 18  # a look-up takes 5, as a refused call does; an answer 3
-
-    def __init__(self, table: str | None = None, *, tool: bool = True) -> None:
+    def __init__(self, hops: Sequence[int] = (1, 2), table: str | None = None, *, tool: bool = True) -> None:
+        if not hops or not all(isinstance(hop, int) and 1 <= hop <= 9 for hop in hops):
+            raise ValueError(f"hops must be whole numbers from 1 to 9, one at least; got {short_repr(hops)}")
         if table is not None and not re.fullmatch("[0-9]{10}", table, re.ASCII):
             raise ValueError(f"table must be ten digits, those that stand at 0 to 9; got {short_repr(table)}")
-        self.table = table
+        self.hops, self.table, self.max_calls = tuple(hops), table, max(hops)
+        self.max_new_tokens = 5 * self.max_calls + 8  # a look-up takes 5, as a refused call does; an answer 3
         if not tool:
             self.call_end = ""
 
     @property
     def described(self) -> dict[str, Any]:
-        arguments = {"table": self.table, "tool": bool(self.call_end)}
-        return super().described | ({} if arguments == {"table": None, "tool": True} else arguments)
+        arguments = {"hops": list(self.hops), "table": self.table, "tool": bool(self.call_end)}
+        usual = {"hops": [1, 2], "table": None, "tool": True}
+        return super().described | ({} if arguments == usual else arguments)
 
     def all_prompts(self) -> list[str]:
         names = map("".join, product(LETTERS, repeat=2))

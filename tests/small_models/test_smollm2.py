@@ -15,9 +15,8 @@ from rlviz.cli import app
 from rlviz.runs import inspect_run
 from rlviz.settings import TrainSettings
 from rlviz.training import RunFolder, find_task, resume, train
-from small_models.any_model import AnyModel, row_by_row
+from small_models.any_model import AnyModel
 from small_models.policies import load_policy
-from small_models.sampling import compute_logp, sample
 
 pytest.importorskip("gguf", reason="reading a .gguf file needs gguf and accelerate")
 pytest.importorskip("peft", reason="LoRA needs peft")
@@ -39,20 +38,7 @@ def test_a_gguf_file_is_a_model_with_its_tokenizer_and_template(policy):
     assert policy.num_parameters == 134_515_008 and policy.path == "transformers"
     assert policy.tokenizer.chat_template and policy.end_id == policy.tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert {weight.dtype for weight in policy.model.parameters()} == {torch.float32}
-
-
-def test_a_prompt_is_read_once_to_the_same_log_probabilities(policy):
     assert AnyModel(policy.model).head is not None
-    samples = sample(
-        policy, ["The sea is", "12 + 13 ="], group_size=4, max_new_tokens=6, generator=torch.Generator().manual_seed(0)
-    )
-    with torch.no_grad():
-        logp, _ = compute_logp(policy, **samples.model_inputs)
-        with row_by_row():
-            alone, _ = compute_logp(policy, **samples.model_inputs)
-    mask = samples.mask
-    torch.testing.assert_close(logp[mask], alone[mask], rtol=0, atol=1e-4)
-    torch.testing.assert_close(logp[mask], samples.logp[mask], rtol=0, atol=1e-4)
 
 
 def test_a_lora_run_keeps_adapters_goes_on_and_is_inspected(policy, tmp_path):

@@ -181,15 +181,15 @@ def test_demonstrations_look_none_to_all_of_the_times():
     assert sum(counts) == 4000 and counts == pytest.approx([2400, 960, 640], abs=130)
 
 
-def test_one_table_and_no_tool():
-    task = Lookup("3816502947")
-    assert task.path("kq:2:0=") == task.path("bb:2:0=") == ["0", "3", "6"]
-    assert task.observe("kq:2:0=", "?0;3,?3;") == "6,"
-    assert task.described == {"task": "lookup", "table": "3816502947", "tool": True}
+def test_one_table_more_look_ups_and_no_tool():
+    task = Lookup((3,), "3816502947")
+    assert task.path("kq:3:0=") == task.path("bb:3:0=") == ["0", "3", "6", "2"]
+    assert task.observe("kq:3:0=", "?0;3,?3;") == "6,"
+    assert task.described == {"task": "lookup", "hops": [3], "table": "3816502947", "tool": True}
     assert Lookup().described == {"task": "lookup"} and Lookup(tool=False).turns("kq:1:3=", "?3;1,#1") == ["?3;1,#1"]
-    for table in ("123", "12345678a9"):
-        with pytest.raises(ValueError, match="table must be ten digits"):
-            Lookup(table)
+    for name, value in (("hops", ()), ("hops", (0,)), ("hops", (10,)), ("table", "123"), ("table", "12345678a9")):
+        with pytest.raises(ValueError, match=f"{name} must be .*; got"):
+            Lookup(**{name: value})
 
 
 # --- warm-ups ---
