@@ -120,8 +120,9 @@ def read_commands(text: str, level: int = 0) -> list[Command]:
 
 def _written(text: str) -> Iterator[tuple[int, list[Raw], str, str]]:
     """Give each command as it is written: line, words, what ended it (of a comment the line), text of a here-document."""
-    at, line, raw, body, before = 0, 1, [], "", ""
-    begin, array = 1, None
+    at, line, begin, body, before = 0, 1, 1, "", ""
+    raw: list[Raw] = []
+    array: list[str] | None = None
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None:
