@@ -55,8 +55,7 @@ function isNear(a, b) {
 function likeness(typed, word) {
   if (typed === word) return 1;
   if (CHINESE.test(typed)) return word.includes(typed) ? 0.8 : 0;
-  if (typed.length > 1 && word.startsWith(typed)) return (0.6 * typed.length) / word.length;
-  return word.length > 3 && typed.startsWith(word) ? (0.5 * word.length) / typed.length : 0;
+  return typed.length > 1 && word.startsWith(typed) ? (0.6 * typed.length) / word.length : 0;
 }
 
 /** Return a function: what was typed → the entries that answer it, the best first. */
