@@ -116,7 +116,7 @@ def test_sums_and_means_over_any_dims():
 
 
 def test_a_long_sum_of_squares_keeps_its_digits():
-    compare(lambda x: {"sum": (x * x).sum()}, {"x": random(500_000)}, rtol=3e-7)
+    compare(lambda x: {"sum": (x * x).sum()}, {"x": random(100_000)}, rtol=3e-7)
 
 
 def test_softmax_lookups_and_their_gradients():

@@ -77,7 +77,7 @@ WISHES = {  # task → an address → what it sets
     },
     STORY: {
         "#play.liked=dog+cat&play.punished=cat+sad&play.short=true": {
-            "liked": "cat dog",
+            "liked": "dog cat",
             "punished": "sad",
             "short": True,
         },
