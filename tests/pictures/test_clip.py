@@ -43,6 +43,7 @@ def test_what_is_cut_is_what_the_formula_cuts(algorithm, side, expected):
     ("arguments", "sentence"),
     [
         ({}, "GRPO stops a good token above ratio 1.20, and a bad one below ratio 0.80."),
+        ({"algorithm": DUAL, "up_to": 4.0}, "and a bad one below ratio 0.80."),  # not above 2.34, the wrong way
         ({"algorithm": GSPO}, "GSPO stops a good token above ratio 1.0004, and a bad one below ratio 0.9997."),
         # ½ + ½ √(1 + .8 / .1) = 2 and ½; from 2.02 on the axis no ratio is next to the limit any more
         ({"algorithm": DCPO, "old_prob": 0.1, "up_to": 4.0}, "above ratio 2.00, and a bad one below ratio 0.50."),
