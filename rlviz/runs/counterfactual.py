@@ -188,7 +188,8 @@ def evaluate_under(other: Algorithm, run: PolicyGradient, x: RecordedGroup, firs
         else:
             assert isinstance(other, GroupPolicyGradient)
             known: dict[str, Any] = {name: getattr(batch, name) for name in ("old_logp", "sampler_logp", "ref_logp")}
-            advantages, _ = other.advantages(rewards, mask, **(known | dict(x.outcomes)))
+            known |= x.outcomes
+            advantages, _ = other.advantages(rewards, mask, **known)
 
     loss = other
     if other.kl_in_loss and batch.ref_logp is None and other.asks_for("kl", "ref_logp"):

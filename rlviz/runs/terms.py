@@ -1,7 +1,6 @@
 """Where the numbers of a recorded token come from: probabilities → ratio, rewards → A, limits, surrogate, KL, weight, push.
 
-No formula stands here: pieces say theirs (`rlviz.pieces.words.explained`), and one is shown only where it gives the recorded
-number.
+No formula stands here: pieces have theirs (`rlviz.pieces.words.explained`), shown only where it gives the recorded number.
 """
 
 from __future__ import annotations
