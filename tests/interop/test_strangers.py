@@ -24,7 +24,7 @@ STRANGERS = {
     "SkyRL": "uv run --extra fsdp -m skyrl.train.entrypoints.main_base trainer.algorithm.advantage_estimator=grpo",
     "SkyRL ": "trainer.algorithm.use_kl_loss=true generator.n_samples_per_prompt=5 trainer.train_batch_size=64",
     "OpenRLHF": "ray job submit --address=http://x -- python3 -m openrlhf.cli.train_ppo_ray --pretrain m --init_kl_coef 0.01",
-    "ms-swift": "NPROC_PER_NODE=8 \\\nswift rlhf --rlhf_type grpo --loss_type dapo --num_generations 8 --reward_weights 1 0.2",
+    "ms-swift": "NPROC_PER_NODE=8 \\\nswift rlhf --loss_type dapo --num_generations 8 --reward_weights 1 0.2",
     "ms-swift ": "rlhf_type: grpo\nnum_generations: 8\nbeta: 0.001\nlearning_rate: 1e-6\n",
     "NeMo-RL": "uv run examples/run_grpo_math.py --config c.yaml grpo.num_prompts_per_step=32 policy.train_global_batch_size=64",
     "slime": "ARGS=(\n --advantage-estimator grpo\n --eps-clip 0.2\n --rollout-max-response-len 8192\n)\n"
