@@ -23,6 +23,7 @@ from rlviz.cli.train import Changes
 from rlviz.parallel import STOPS
 from rlviz.settings import declarations
 from rlviz.study.budget import NOT_SHARED
+from small_models.pairs import make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import sample
 from small_models.tasks import Chain
@@ -174,6 +175,19 @@ CHOSEN = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "t
         "updates_per_rollout": 2, "minibatches": 2, "min_old_prob": 1e-4, "reset_reference_every": 3, "prompt_pool": 60,
         "filter_solved": 2, "seed": 5}  # fmt: skip
 SHARED = {"critic": "shared", "critic_lr": 2e-3, "critic_only_steps": 1, "num_prompts": 4}
+
+
+def test_the_seed_is_that_of_the_pairs_and_of_the_reward_model_too(rlviz, tmp_path, monkeypatch):
+    calls = []
+
+    def learn_reward(policy, task, pairs, **settings):
+        calls.append((pairs, settings))
+        raise ValueError("enough seen")
+
+    monkeypatch.setattr("rlviz.training.learn_reward", learn_reward)
+    command = ["train", "--reward", "learned", "--num-pairs", 4, "--seed", 2, "--device", "cpu"]
+    assert rlviz(*command, "--out", tmp_path / "run").exit_code == 2
+    assert calls == [(make_pairs(load_policy("chain", device="cpu"), Chain(), 4, seed=2), {"seed": 2})]
 
 
 @pytest.mark.parametrize(
