@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DPO
+from rlviz.algorithms import DPO, numbers
 from rlviz.runs import in_page
 from rlviz.runs.in_page import OFFERED, opening_message, programs
 from rlviz.settings import PairSettings
@@ -123,7 +123,12 @@ WORDS = {  # rewards of all kinds
     "only_sentences": True,
     "short": True,
 }
-TWO_UPDATES = {"updates_per_rollout": 2, "lr": 1e-3, "lr_warmup_steps": 1}  # at the second one ratios have left 1
+
+
+def updates_of(name):
+    """Return two updates, at the second of which ratios have left 1; one where limits are as narrow as what rounding moves."""
+    is_narrow = numbers(OFFERED[name]).get("eps_low", 1) < 1e-3
+    return {"updates_per_rollout": 1 if is_narrow else 2, "lr": 1e-3, "lr_warmup_steps": 1}
 
 
 def paid_by(name):
@@ -135,15 +140,18 @@ def paid_by(name):
 @pytest.fixture(scope="module")
 def steps():
     """Return the report of a step of every algorithm on sentences, all in one page."""
-    settings = {**TWO_UPDATES, "checkpoint": "sentences", "evaluate_every": 0}
-    starts = [{"do": "start", "settings": {**settings, "words": paid_by(name), "algorithm": name}} for name in OFFERED]
+    settings = {"checkpoint": "sentences", "evaluate_every": 0}
+    starts = [
+        {"do": "start", "settings": {**settings, **updates_of(name), "words": paid_by(name), "algorithm": name}}
+        for name in OFFERED
+    ]
     messages = [message for start in starts for message in (start, {"do": "step"})]
     return dict(zip(OFFERED, answers([opening_message("sentences"), *messages])[2::2], strict=True))
 
 
 @pytest.mark.parametrize("name", OFFERED)
 def test_every_algorithm_is_the_librarys(steps, name):
-    compare_reports([steps[name]], checkpoint="sentences", words=paid_by(name), **TWO_UPDATES)
+    compare_reports([steps[name]], checkpoint="sentences", words=paid_by(name), **updates_of(name))
 
 
 def test_sentences_have_no_right_answer_and_are_counted(steps):
