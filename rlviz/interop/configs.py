@@ -178,7 +178,7 @@ def _read_python(text: str) -> Config:
     calls = [(node, names.called(node)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     configs = [(call, name) for call, name in calls if name in TRL_KINDS and call.keywords]
     kind = configs[0][1] if configs else names.parsed()
-    config = Config(kind=kind, owner=names.owner(kind))
+    config = Config(kind=kind or "", owner=names.owner(kind))
     if config.owner and config.owner.framework not in BUILDS_ON:
         raise refusal(config.owner)
     if not configs:
@@ -187,7 +187,7 @@ def _read_python(text: str) -> Config:
         for words, where in ((cells, "a cell"), (ast.get_docstring(tree, clean=False) or "", "its docstring")):
             with suppress(ValueError):
                 command = _read_prose(words)
-                command.kind, command.owner = kind, command.owner or config.owner
+                command.kind, command.owner = config.kind, command.owner or config.owner
                 command.notes.append(f"the command line in {where} was read")
                 return command
         raise ValueError("no call of GRPOConfig or DPOConfig with options stands in the Python")

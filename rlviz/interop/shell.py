@@ -188,19 +188,20 @@ def _words(written: str, known: Variables) -> list[str]:
     """Return the words that one word as it is written becomes."""
     fields, is_quoted = [""], False
     for text in PIECE.findall(written):
-        words: Value = [text]
+        words = [text]
         if text[0] == "\\":
             words = [text[1:].strip("\n")]
         elif text[0] == "'":
             words = [text[1:-1]]
         elif text[0] == '"':
             inner = [_quoted(part, known) for part in QUOTED.findall(text[1:-1])]
-            words = inner[0] if len(inner) == 1 else "".join(map(_joined, inner))
-            words = [words] if isinstance(words, str) else words
+            value = inner[0] if len(inner) == 1 else "".join(map(_joined, inner))
+            words = [value] if isinstance(value, str) else value
         elif text[0] in "$`":
-            words = _value(text, known)
-            if isinstance(words, str):  # what only a running shell knows stays undivided
-                words = [words] if "$(" in words or "`" in words or words == text else words.split()
+            value = _value(text, known)
+            if isinstance(value, str):  # what only a running shell knows stays undivided
+                value = [value] if "$(" in value or "`" in value or value == text else value.split()
+            words = value
         is_quoted |= text[0] in "'\"" and words != []
         first, *others = words or [""]
         fields[-1] += first
