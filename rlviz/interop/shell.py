@@ -199,14 +199,9 @@ def _words(written: str, known: Variables) -> list[str]:
             words = [value] if isinstance(value, str) else value
         elif text[0] in "$`":
             value = _value(text, known)
-            if isinstance(value, list):
-                words = value
-            elif not (
-                "$(" in value or "`" in value or value == text
-            ):  # what only a running shell knows stays undivided
-                words = value.split()
-            else:
-                words = [value]
+            if isinstance(value, str):  # what only a running shell knows stays undivided
+                value = [value] if "$(" in value or "`" in value or value == text else value.split()
+            words = value
         is_quoted |= text[0] in "'\"" and words != []
         first, *others = words or [""]
         fields[-1] += first

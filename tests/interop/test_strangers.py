@@ -44,6 +44,7 @@ STRANGERS = {
     "verifiers": "import verifiers as vf\nargs = vf.GRPOConfig(beta=0.1, num_generations=8)\nvf.GRPOTrainer(args=args)",
     "OpenRLHF  ": "read -r -d '' words <<EOT\nopenrlhf.cli.train_dpo \\\n  --beta 0.1\nEOT\ndeepspeed --module $words",
     "TRL's KTOConfig ": "model_name_or_path: m\ndesirable_weight: 1.0\nbeta: 0.1\nlearning_rate: 5e-7",
+    "the file itself": "class GRPOConfig:\n    pass\nGRPOConfig(beta=0.1, num_generations=8)",
     "TRL's RLOOConfig ": PARSED.format("RLOO"),
     "TRL's OnlineDPOConfig": PARSED.format("OnlineDPO"),
     "TRL's rloo": "trl rloo --num_generations 8 --beta 0.05 --learning_rate 1e-6",
@@ -76,6 +77,7 @@ def test_what_nothing_recognises_is_named_with_what_is_read(text):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
+        ("x.yaml", "num_generations: 8\n" + "#" * 2**18, "must have at most 256 kB"),
         ("x.sh", "set -e\necho hello\n", "the configuration sets nothing"),
         ("x.ipynb", '{"cells": [{"cell_type": "code", "source": null}]}', "the notebook in it cannot be parsed"),
     ],
@@ -123,7 +125,7 @@ BASH = {
     "an array with comments": (f'A=( # one\n {N}=64 # "two\n # {R}n=2\n)\nA+=({R}n=4)\n{VERL_RUN} "${{A[@]}}" \\', {N: 64, R + "n": 4}),
     "an apostrophe in a comment": (f"# it's ours\n{VERL_RUN} {N}=64 # don't", {N: 64}),
     "words of a variable": (f'A="{N}=64 {R}n=4"\n{VERL_RUN} $A', {N: 64, R + "n": 4}),
-    "arithmetic": (f"P=8; G=$((P * 2))\n{VERL_RUN} {N}=$((G / 3 + ${{Q:-1}} % 2))", {N: 6}),
+    "arithmetic": (f"P=8; G=$((P * 2))\n{VERL_RUN} {N}=$((G / 3 * 3 + ${{Q:-1}} % 2))", {N: 16}),  # whole numbers
     "a command in a text": (f"CMD='{VERL_RUN} {N}=64'\nsrun bash -c \"$CMD\"", {N: 64}),
     "a here-document": (f"cat > x <<EOF\n{VERL_RUN} {N}=1 don't\nEOF\n{VERL_RUN} {N}=64", {N: 64}),
     "a variable of its environment": (f"X=1 {VERL_RUN} {N}=64", {N: 64}),
