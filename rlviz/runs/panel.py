@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
@@ -16,7 +17,7 @@ from rlviz.markup import Markup, element, joined, table
 from rlviz.page.widget import with_static_image
 from rlviz.pictures.parameters import LABELS
 from rlviz.runs.curves import GROUP_GRAPHS, REWARD_GRAPH, LiveCurves, Series
-from rlviz.runs.progress import describe_last_step
+from rlviz.runs.progress import RECENT, describe_last_step, describe_seconds
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.types import ResponseRecord, StepRecord
@@ -220,8 +221,12 @@ class TrainingPanel(widgets.VBox):
         if self.run is not None and self.records:
             used = vars(settings) | numbers(self.run.algorithm)
             values = ", ".join(f"{LABELS.get(name, name)} {used[name]:g}" for name in self.controls)
+            time_left = ""
+            if self._running and (left := settings.steps - self.run.step):
+                seconds = left * fmean(record.seconds for record in self.records[-RECENT:])
+                time_left = f", {describe_seconds(seconds)} left"
             words = (
-                f"{state} Step {self.records[-1].step} of {settings.steps} ({values}): "
+                f"{state} Step {self.records[-1].step} of {settings.steps}{time_left} ({values}): "
                 f"{describe_last_step(self.records)}.{' The run before is grey.' if self._before else ''}"
             )
         self._table.value = group_table(self.records[-1]) if self.records else Markup()

@@ -41,9 +41,10 @@ class Difference:
 
 
 def standard_error(values: Iterable[float]) -> float:
-    """Return s/√n of n values; NaN of fewer than two."""
+    """Return s/√n of n values; NaN of fewer than two, and where one is not finite."""
     values = list(values)
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    has_spread = len(values) > 1 and all(map(math.isfinite, values))
+    return stdev(values) / math.sqrt(len(values)) if has_spread else math.nan
 
 
 def paired(gaps: Iterable[float]) -> Difference:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlviz.page.widget import fragment, pack, page
+from rlviz.pictures import Explorer
 from tests.browser.cells import wait_until
-from tests.pictures.test_pictures import SPECS, WHOLE_RUNS, payload_of
+from tests.pictures.test_pictures import SPECS, WHOLE_RUNS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +91,7 @@ def window(browser: Browser) -> Iterator[Page]:
 def root(window: Page, name: str, tmp_path: Path) -> Locator:
     """Open a picture's own page from the disk, and return the picture."""
     file = tmp_path / f"{name}.html"
-    file.write_text(page(name, fragment(pack(payload_of(name)), caption="…")), encoding="utf-8")
+    file.write_text(page(name, fragment(pack(Explorer(SPECS[name], {}).page_payload()), caption="…")), encoding="utf-8")
     window.set_viewport_size({"width": 1280, "height": 900})
     window.goto(file.as_uri())
     window.locator(".rlviz-panels svg").first.wait_for()

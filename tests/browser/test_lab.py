@@ -39,7 +39,7 @@ def halved(old_logp):
 mine = replace(GRPO, name="<b>Mine</b>", bounds=halved)""",
     "explore_clip()",
     "explore_clip(mine)",
-    "training_panel()",
+    "training_panel(settings=TrainSettings(steps=2000))",  # long enough to be stopped twice
     'inspect_run("hostile", "hostile")',
     'ipywidgets.HTMLMath("typeset: $x^2$")',  # what Jupyter does with a formula
     'train_in_page(replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: ratio * advantages))',
@@ -215,7 +215,7 @@ def press(cell: Locator, name: str) -> None:
 def test_the_panel_trains_stops_and_resumes_and_fits_a_small_window(page: Page) -> None:
     window = page.viewport_size
     page.set_viewport_size(SMALL)
-    cell = cell_with(page, "training_panel()")
+    cell = cell_with(page, "training_panel(")
     empty = drawn_in(cell)
     assert cell.locator(".rlviz-panels").get_attribute("aria-label")
     assert step(cell) == 0

@@ -23,7 +23,7 @@ def test_against_another_there_is_a_line_a_slot(rlviz):
     lines = [line for line in output.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert [row[0] for row in cells] == ["bounds", "kl", "aggregate", "shape", "select"]
-    assert output.index("As mathematics") < output.index("1 / «Σ_j |o_j|»") < output.index("def fixed_bounds")
+    assert output.index("As mathematics") < output.index("«(1 / Σ_j |o_j|)»") < output.index("def fixed_bounds")
     assert all(len(row) == 4 and row[3].endswith(".") for row in cells)
     answer = json.loads(rlviz("show", "dupo", "--against", "dapo", "--format", "json").output)
     rows = answer["differences"]

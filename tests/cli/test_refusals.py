@@ -46,7 +46,7 @@ PLOT = (
     ("clip --out /proc/nothing/a.html", "cannot be written or read"),
 )
 DIAGNOSE = (
-    ("trl", "checkpoint-10/trainer_state.json has none of the metrics of TRL or verl"),  # the newest
+    ("trl", "checkpoint-10/trainer_state.json has none of the metrics that are known"),  # the newest
     ("no_step", "has no step yet, so there is nothing to diagnose"),
     ("plan_alone", "holds a comparison of which no run has a step yet"),
 )

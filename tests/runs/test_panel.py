@@ -34,7 +34,7 @@ def test_train_stop_resume():
     panel.train_button.click()
     parts = [part for control in panel.controls.values() for part in control.row.children]
     assert panel.train_button.disabled and all(part.disabled for part in parts)  # what would not act cannot be moved
-    wait_for(panel, lambda: len(panel.records) >= 5)
+    wait_for(panel, lambda: re.search(r"Step \d+ of 20, about \d+ s left", panel.caption))
     panel.stop_button.click()
     panel.wait(30)
     assert "Stopped" in panel.caption and not any(part.disabled for part in parts)
