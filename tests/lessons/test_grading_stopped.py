@@ -172,7 +172,7 @@ def test_a_full_disk_is_told(call, tmp_path, monkeypatch):
 
     monkeypatch.setattr("rlviz.lessons.gradebook.write_text", write_nothing)
     result = CliRunner().invoke(app, call)
-    words = f"cannot be written or read ({os.strerror(errno.ENOSPC)})"
+    words = f"Error: a file cannot be written or read ({os.strerror(errno.ENOSPC)})"
     assert result.exit_code == 2 and words in " ".join(result.output.split())
 
 
