@@ -37,12 +37,27 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
   below.onchange = () => drawn.set("show", below.value);
   diary.note.append(below);
 
+  // --- the keyboard's way: Tab leads to one word, the arrows to the others
+  const entry = () => rows.flatMap(({ words }) => words).find((one) => one.tabIndex === 0);
+  const visibleOf = ({ home, words }) => (home.hidden ? [] : words.filter((one) => !one.hidden));
+  const enterAt = (next) => {
+    entry().tabIndex = -1;
+    next.tabIndex = 0;
+  };
+  /** A word that is no longer there hands its place on: the sentences change while it trains. */
+  function keepEntry(focused) {
+    const last = entry(), row = rows.find(({ words }) => words.includes(last)), next = visibleOf(row).at(-1) ?? visibleOf(rows[0]).at(-1);
+    if (!next || visibleOf(row).includes(last)) return;
+    enterAt(next);
+    if (focused === last) next.focus();
+  }
+
   // --- a word's menu: reward it, punish it, neither
   const menu = html("div", { className: "story-menu", role: "group", hidden: true }, board), about = html("p", {}, menu);
   let [chosen, opener] = [null, null];
   const close = (isBack = false) => {
     menu.hidden = true;
-    if (isBack) opener?.focus();
+    if (isBack) (opener.checkVisibility() ? opener : entry()).focus();
   };
   const choose = (into) => () => (close(true), onWord(chosen.word, into));
   const buttons = Object.fromEntries([["liked", "+ reward it"], ["punished", "− punish it"], ["", "neither"]].map(([into, textContent]) => [into, html("button", { type: "button", textContent, onclick: choose(into) }, menu)]));
@@ -70,9 +85,9 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
     const [down, right] = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key] ?? [0, 0];
     if (row < 0 || !(down || right)) return undefined;
     event.preventDefault();
-    const words = (rows[row + down] ?? rows[row]).words.filter((one) => !one.hidden), next = words[Math.min(words.length - 1, column + right)];
-    if (!next || rows[row + down]?.home.hidden) return undefined;
-    for (const one of rows.flatMap(({ words }) => words)) one.tabIndex = one === next ? 0 : -1;
+    const words = visibleOf(rows[row + down] ?? rows[row]), next = words[Math.min(words.length - 1, column + right)];
+    if (!next) return undefined;
+    enterAt(next);
     return next.focus();
   });
   addEventListener("pointerdown", (event) => { if (!menu.hidden && !menu.contains(event.target)) close(); });
@@ -81,7 +96,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
   function show(record, { n, chosen: at }) {
     const { prompt, rows: first, isDead, isUsed } = groupOf(record, n), most = strongest(record), room = matchMedia(NARROW).matches ? ROWS.narrow : ROWS.wide;
     const pairs = record.pairs ? Math.min(record.N, room >> 1) : 0; // a pair is two rows: there is room for more of them
-    const all = pairs ? Array.from({ length: pairs }, (_, i) => groupOf(record, (n + i) % record.N).rows).flat() : first, visible = rowsShown(all, room);
+    const all = pairs ? Array.from({ length: pairs }, (_, i) => groupOf(record, (n + i) % record.N).rows).flat() : first, visible = rowsShown(all, room), focused = document.activeElement;
     say(group.title, pairs ? story.pairsTitle : story.title);
     say(group.note, `step ${record.step}${pairs ? "" : `: ${prompt} …`}`);
     rows.forEach((row, i) => {
@@ -107,6 +122,7 @@ export function makeStory(root, { story, curves }, { settings, onWord, onToken }
       say(row.reward, format(one.reward, ".2f"));
       row.turn(one.A);
     });
+    keepEntry(focused);
     const more = all.length - visible.length, dead = record.isDead.reduce((sum, one) => sum + one, 0);
     const isLeashed = all.some(({ places }) => places.some((one) => isPulled(pushesOf(record, one).pull, most)));
     const state = isDead ? "All rewards of this group are equal: a dead group, no word is pushed." : isUsed ? "▔ pushed up, ▁ down; the bar: the advantage A." : "This group is left out of the step.";

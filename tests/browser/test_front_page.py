@@ -93,16 +93,24 @@ def test_a_word_is_pressed_to_be_rewarded_and_the_address_carries_it(visit: Call
 def test_all_of_it_can_be_done_by_the_keyboard(visit: Callable[..., Page]) -> None:
     page = visit(FAST)
     until(page, "rlviz.run.step >= 1")
+    entry = page.locator(f"{WORD}[tabindex='0']")
+    lengths = f"[...document.querySelectorAll('.story-row')].map((row) => row.querySelectorAll('{WORD}').length)"
+    until(page, f"Math.max(...{lengths}) > 0")
+    now = page.evaluate(lengths)
+    entry.focus()
+    for key in ["ArrowDown"] * now.index(max(now)) + ["ArrowRight"] * max(now):
+        page.keyboard.press(key)
+    until(page, f"{lengths}[{now.index(max(now))}] < {max(now)}")
+    assert entry.evaluate("(word) => word === document.activeElement"), "a shorter sentence took the focus along"
     page.get_by_role("button", name="Pause").press("Enter")
-    page.locator(f"{WORD}[tabindex='0']").first.focus()
+    entry.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    focused = "document.activeElement.textContent"
-    word = page.evaluate(focused)
+    word = page.evaluate_handle("document.activeElement")
     page.keyboard.press("Enter")
-    assert page.evaluate(focused) in ("+ reward it", "why this push?")
+    assert page.evaluate("document.activeElement.textContent") in ("+ reward it", "why this push?")
     page.keyboard.press("Escape")
-    assert page.evaluate(focused) == word and page.locator(".story-menu").is_hidden()
+    assert page.evaluate("word => word === document.activeElement", word) and page.locator(".story-menu").is_hidden()
     page.get_by_label("KL β").focus()
     page.keyboard.press("End")
     until(page, "rlviz.run.settings.beta === 1")
