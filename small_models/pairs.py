@@ -85,11 +85,13 @@ class EncodedPairs:
 
 @checked
 def encode_pairs(policy: Policy, pairs: Sequence[Pair], task: Task | None = None) -> EncodedPairs:
-    """Return the pairs as tokens, each response with its end of sequence; raises ValueError for one that is too long.
+    """Return the pairs as tokens, each response with its end of sequence; raises ValueError for one that is too long or equal.
 
     task: whose environment wrote parts of the responses (None: all of it is the policy's).
     """
     check_not_empty("pairs", pairs)
+    if any(vars(pair).get("equal") for pair in pairs):  # of `taste.Preference`
+        raise ValueError("pairs must prefer one response; leave out those that are equal, as read_pairs does")
     prompt_ids, prompt_mask = encode_prompts(policy, [pair.prompt for pair in pairs])
     responses = [(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
     turns = [[text] if task is None else task.turns(prompt, text) for prompt, text in responses]

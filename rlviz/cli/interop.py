@@ -114,7 +114,7 @@ def _write_policy(run: Path | None, out: Path | None) -> None:
     from rlviz.training import RunFolder
     from small_models.policies import load_policy
 
-    load_policy(RunFolder.open(run).path / "checkpoint", device="cpu").merged().save(out)
+    load_policy(RunFolder.open(run).newest_checkpoint, device="cpu").merged().save(out)
     say(f"Written: {out}", errors)
 
 

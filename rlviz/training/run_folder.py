@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 CONFIG, REFERENCE, GIVEN = "config.json", "reference", "given_reference"  # what the run began with; what it was given
 NOW, NEW, COUNTERS = "checkpoint", "checkpoint.new", "training.json"  # a checkpoint's last file
+NO_STEP = "a run is just beginning in it, or was stopped before its first step (then delete it)"
 ROWS, TRL_LOG = ("metrics.jsonl", "samples.jsonl"), "trainer_state.json"
 
 
@@ -74,8 +75,15 @@ class RunFolder:
         folder = Path(path)
         if not os.fspath(path):
             raise ValueError(f"out must be the path of a folder; got {path!r}")
-        if folder.is_file() or _entry_names(folder) - {LOCK}:
-            raise FileExistsError(f"out: {path} is not empty; name a new folder, or resume the run that it holds")
+        if folder.is_file():
+            raise FileExistsError(f"out: {path} is a file; name a new folder")
+        if (names := _entry_names(folder)) - {LOCK}:
+            what, advice = (
+                (f": {NO_STEP}", "")
+                if LOCK in names and CONFIG not in names
+                else ("", ", or resume the run that it holds")
+            )
+            raise FileExistsError(f"out: {path} is not empty{what}; name a new folder{advice}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             return cls(folder, FolderLock(folder))
@@ -93,7 +101,8 @@ class RunFolder:
                 f"rlviz import {display_path(path)} --out RUN keeps it in RUN, which can be inspected"
             )
         if not os.path.lexists(folder / CONFIG):
-            raise FileNotFoundError(f"run folder {display_path(path)} holds no run (it has no {CONFIG})")
+            why = f"yet: {NO_STEP}" if os.path.lexists(folder / LOCK) else f"(it has no {CONFIG})"
+            raise FileNotFoundError(f"run folder {display_path(path)} holds no run {why}")
         return cls(folder)
 
     @classmethod

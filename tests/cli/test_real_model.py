@@ -46,6 +46,8 @@ def test_the_policy_of_a_run_goes_out_as_a_plain_model(rlviz, model, tmp_path, l
     plain, trained = (load_policy(tmp_path / name, device="cpu") for name in ("plain", "run/checkpoint"))
     assert not hasattr(plain.model, "peft_config")
     torch.testing.assert_close(logits_of(plain), logits_of(trained), rtol=0, atol=1e-5)
+    (tmp_path / "run/checkpoint").rename(tmp_path / "run/checkpoint.new")  # as a kill may leave it
+    assert rlviz("export", tmp_path / "run", "--to", "transformers", "--out", tmp_path / "same").exit_code == 0
     again = rlviz("export", tmp_path / "run", "--to", "transformers", "--out", tmp_path / "plain")
     assert again.exit_code == 2 and "is not empty" in again.output
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
-from small_models.pairs import Pair, read_pairs, write_pairs
+from small_models.pairs import Pair, encode_pairs, read_pairs, write_pairs
+from small_models.policies import load_policy
 from small_models.tasks.sentences import WORDS, Sentences
 from small_models.taste import (
     GROUPS,
@@ -92,6 +93,8 @@ def test_files_are_pairs_that_dpo_reads_too(tmp_path):
     assert [json.loads(line) for line in path.read_text().splitlines()] == [GOOD, equal]
     assert read_preferences(path) == [BETTER, SAME]
     assert read_pairs(path) == [Pair(PROMPT, CALM, LOUD)]
+    with pytest.raises(ValueError, match="pairs must prefer one response; leave out those that are equal"):
+        encode_pairs(load_policy("sentences", device="cpu"), read_preferences(path))
 
 
 BROKEN = (

@@ -124,6 +124,18 @@ def test_a_new_checkpoint_is_taken_where_a_kill_left_it(older, copied, finished_
     assert [path.name for path in copied.glob("checkpoint*")] == ["checkpoint"]
 
 
+def test_a_folder_whose_run_was_killed_as_it_began_says_so(tmp_path):
+    (tmp_path / "reference").mkdir()
+    (tmp_path / ".lock").touch()
+    words = r"a run is just beginning in it, or was stopped before its first step \(then delete it\)"
+    with pytest.raises(FileExistsError, match=f"^out: .* is not empty: {words}; name a new folder$"):
+        start(out=tmp_path)
+    with pytest.raises(FileNotFoundError, match=f"holds no run yet: {words}$"):
+        resume(tmp_path)
+    with pytest.raises(FileExistsError, match="is a file; name a new folder"):
+        start(out=tmp_path / ".lock")
+
+
 def half_a_line(path, line):
     with open(path, "ab") as file:
         file.write(line.encode()[:40])
