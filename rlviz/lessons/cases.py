@@ -159,11 +159,11 @@ EPISODES = [  # whole responses and one baseline for all of them; what stands on
     {"logp": _logp(0, mask), "mask": mask, "R": _double(R), "b": _double(b)}
     for mask, R, b in ((_mask([3, 1, 2]), [1.0, 0.0, 0.5], 0.4), (_mask([2, 1]), [-1.0, 2.0], 1.5))
 ]
-TABLE_STEPS = [  # an action that is played twice, and one that is never played; rewards of both signs, also on average
+TABLE_STEPS = [  # an action that is played twice, and one that is never played; rewards of both signs, also on average; K ≠ N
     {"logits": _double(logits), "actions": torch.tensor(actions), "R": _double(R), "lr": _double(lr)}
     for logits, actions, R, lr in (
-        ([0.2, -0.5, 1.0, 0.0], [2, 0, 2, 3], [1.0, 0.0, 0.5, 0.25], 0.5),
-        ([0.7, -0.3, 0.1], [1, 2, 1], [0.0, 2.0, -1.0], 3.0),
+        ([0.2, -0.5, 1.0, 0.0], [2, 0, 2, 3, 0], [1.0, 0.0, 0.5, 0.25, -0.5], 0.5),
+        ([0.7, -0.3, 0.1], [1, 2, 1, 1], [0.0, 2.0, -1.0, 0.5], 3.0),
         ([0.4, 0.9, -0.6], [0, 2, 0, 1], [-1.0, 0.5, -2.0, 1.3], 1.0),
     )
 ]

@@ -129,11 +129,11 @@ def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
         return f"{value.item():.3g}" if value.dim() == 0 else f"[{', '.join(f'{x:.3g}' for x in value.tolist())}]"
 
     place = tuple(int(i) for i in (~torch.isclose(expected, got, rtol=1e-5, atol=1e-7)).nonzero()[0])
-    values = [
-        f"{name} {in_words(value if value.dim() == 0 else value[place])}"
-        for name, value in inputs.items()
-        if value.shape in (expected.shape, ()) or (not place and value.dim() == 1)
-    ]
+    # Of an input as large as the result its value there, of one with a dimension more its row; another vector whole.
+    near = {
+        name: value[place] if value.shape[: len(place)] == expected.shape else value for name, value in inputs.items()
+    }
+    values = [f"{name} {in_words(value)}" for name, value in near.items() if value.dim() < 2]
     if "mask" in inputs:
         values.insert(0, f"lengths {inputs['mask'].sum(-1).tolist()}")
     where = f" for {', '.join(values)}" if values else ""

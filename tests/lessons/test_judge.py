@@ -26,7 +26,7 @@ def without_root(q, eps_low, eps_high, max_ratio):
     return 0.5 + 0.5 * (1 - 4 * eps_low / q).sqrt(), 2 * LIMITS(q, eps_low, eps_high, max_ratio)[1]
 
 
-WIDTHS = "eps_low 0.16, eps_high 0.2, max_ratio 10"
+WIDTHS = "q [0.9, 0.01, 0.64, 0.3, 1, 0.002], eps_low 0.16, eps_high 0.2, max_ratio 10"
 # (8 − 3) / std of 0 1 8, whose mean is 3 and variance (9 + 4 + 25) / 2 = 19; with the 9 its mean is 10/3, its variance 73/3
 NINE = f"at [2, 0] for rewards 0: expected {-10 / 3 / math.sqrt(73 / 3):.4g}, got {-3 / math.sqrt(19):.4g}."
 SIGN, BROKE = "the sign is wrong: everything is the negative of what it should be.", "your function broke off"
@@ -58,6 +58,12 @@ UNKNOWN = {  # check → students' functions, and what is said
             "at [0, 2, 0] for lengths [[4, 2, 1]], rewards 2, values 1.5, mask 1, gamma 0.9, lam 0.5: expected 0.5, got 7.",
         ),
     ],
+    check.reinforce_step: [
+        (  # action 0 earned 0 and −½: with the others' means A is −.3125 and −.9375, and all A add up to 0
+            lambda logits, *_: logits,
+            "at [0] for logits 0.2, actions [2, 0, 2, 3, 0], R [1, 0, 0.5, 0.25, -0.5], lr 0.5: expected 0.075, got 0.2.",
+        ),
+    ],
     check.dynamic_bounds: [
         # ½ + ½ √(1 + .8/.9) = 1.187
         (lambda *x: (LIMITS(*x)[0], 2 * LIMITS(*x)[1]), f"at [1, 0] for {WIDTHS}: expected 1.187, got 2.374."),
@@ -74,7 +80,13 @@ UNKNOWN = {  # check → students' functions, and what is said
         ),
         (lambda c, r: F.softplus(r - c), "your result has shape [4]; it has to be []. One number for the whole batch"),
     ],
-    check.entropy: [(lambda x: entropy(x).numpy(), f"{BROKE} (RuntimeError): stay in torch: numpy breaks the chain")],
+    check.entropy: [
+        (lambda x: entropy(x).numpy(), f"{BROKE} (RuntimeError): stay in torch: numpy breaks the chain"),
+        (  # ln 4
+            lambda x: torch.where(x[..., 0] == x[..., 1], 0, entropy(x)),
+            "at [0, 1] for logits [0.5, 0.5, 0.5, 0.5]: expected 1.386, got 0.",
+        ),
+    ],
 }  # fmt: skip
 
 
