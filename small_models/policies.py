@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -210,9 +210,19 @@ def recompute_activations(model: PreTrainedModel) -> None:
         model.gradient_checkpointing_enable()
 
 
-def _without_bars() -> AbstractContextManager[Any]:
-    """Within it, no progress bar is seen: transformers', and that of its reader of .gguf files, which has no switch."""
-    return redirect_stderr(StringIO())
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Within it, no progress bar is seen: transformers', a widget in a notebook, and that of its reader of .gguf files."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with redirect_stderr(StringIO()):  # the reader's has no switch
+            yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -191,16 +191,25 @@ def _begin(algorithm: Algorithm, first: Start, out: Path | None, options: dict[s
         reward_model, right = learned.model, f"{learned.held_out_accuracy:.2f}"
         console.print(f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {right}")
     more: dict[str, Any] = {"reward_model": reward_model, "pairs": pairs, "reference": first.reference}
-    return train(policy, task, algorithm, settings, **more, out=out or _free_folder(task, algorithm))
+    folder = out or _new_folder(task, algorithm)
+    try:
+        return train(policy, task, algorithm, settings, **more, out=folder)
+    finally:
+        if out is None:
+            with suppress(OSError):  # what the run wrote is in it, but for a run that was refused
+                folder.rmdir()
 
 
-def _free_folder(task: Task, algorithm: Algorithm) -> Path:
-    """Return the first folder runs/TASK-ALGORITHM-001, -002, … that is not there."""
+def _new_folder(task: Task, algorithm: Algorithm) -> Path:
+    """Make the first folder runs/TASK-ALGORITHM-001, -002, … that is not there: no run begun at the same moment has it."""
     from rlviz.algorithms import command_name
 
     name = f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}"
-    folders = (Path("runs") / f"{name}-{number:03d}" for number in count(1))
-    return next(folder for folder in folders if not folder.exists())
+    for number in count(1):
+        with suppress(FileExistsError):
+            (folder := Path("runs") / f"{name}-{number:03d}").mkdir(parents=True)
+            return folder
+    raise AssertionError
 
 
 EVERY, SILENCE = 20, 10.0  # steps between two lines in a file, and seconds after which a slow run says where it is

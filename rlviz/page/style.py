@@ -77,7 +77,7 @@ def dress(ax: Axes, *, title: str, x: str, y: str) -> Axes:
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, description: str = "") -> None:
     """Write the figure as PNG (150 dots an inch), SVG or PDF, by the ending of `path`; the file is there whole or not at all.
 
-    Raises ValueError for another ending, OSError as it comes.
+    Raises ValueError for another ending, OSError with the file.
     """
     target = Path(path)
     kind = target.suffix.lower()
@@ -92,5 +92,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, description: st
         else:
             figure.savefig(temporary, format=kind[1:], dpi=150, metadata=metadata)
         os.replace(temporary, target)
+    except OSError as error:
+        error.filename = str(target)  # of a full disk the system names none
+        raise
     finally:
         temporary.unlink(missing_ok=True)

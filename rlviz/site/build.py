@@ -57,6 +57,10 @@ def build(out: Path, course: Path) -> list[str]:
         (fresh / MARK).write_text(json.dumps(sorted(names), indent=0), encoding="utf-8")
         shutil.rmtree(target, ignore_errors=True)
         os.replace(fresh, target)
+    except OSError as error:
+        if error.errno and not error.filename:  # the disk is full
+            error.filename = str(out)
+        raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return names

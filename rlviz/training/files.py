@@ -34,7 +34,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         flush([temporary])
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename == str(temporary):  # a person knows the other
+        if error.filename in (None, str(temporary)):  # none where the disk is full; a person knows the other
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:

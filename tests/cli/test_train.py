@@ -14,7 +14,7 @@ import torch
 from click import unstyle
 from typer.testing import CliRunner
 
-from rlviz import DPO, PairSettings, TrainSettings
+from rlviz import DPO, PairSettings, TrainSettings, training
 from rlviz.algorithms import find_algorithm
 from rlviz.cli import app
 from rlviz.cli.compare import _contender
@@ -169,6 +169,21 @@ def test_every_setting_is_an_option_with_its_declared_help(command, kind):
         is_option = command == "train" or name not in NOT_SHARED
         assert (f"--{name.replace('_', '-')} " in words) == is_option, name
         assert not is_option or (declaration.help in words and declaration.range in words)
+
+
+def test_runs_that_begin_at_the_same_moment_have_folders_of_their_own(rlviz, tmp_path, monkeypatch):
+    begin, command = training.train, ["train", "--steps", 1, "--num-prompts", 1, "--evaluate-every", 0]
+
+    def another_first(*arguments, **settings):
+        monkeypatch.setattr(training, "train", begin)
+        assert rlviz(*command).exit_code == 0
+        return begin(*arguments, **settings)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "train", another_first)
+    result = rlviz(*command)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["chain-grpo-001", "chain-grpo-002"]
 
 
 CHOSEN = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "reward_format": 0.1, "lr": 2e-3,

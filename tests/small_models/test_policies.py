@@ -96,6 +96,14 @@ def test_a_model_says_where_its_weights_came_from(tmp_path):
     assert build_policy(device="cpu").model.name_or_path == ""
 
 
+def test_a_model_is_read_without_a_progress_bar(monkeypatch):
+    """In a notebook one is a widget, which no redirected stream holds back."""
+    bars = []
+    monkeypatch.setattr("transformers.utils.logging.tqdm_lib.tqdm", lambda *_, **words: bars.append(words))
+    assert load_policy("sort", device="cpu").model.name_or_path
+    assert bars == []
+
+
 def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
     policy = build_policy()
     policy.save(tmp_path)
