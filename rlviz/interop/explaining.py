@@ -279,7 +279,7 @@ def _effect(slot: str, here: Any, paper: Any) -> str:
     if isinstance(here, WEIGHTED):
         effect = "the gradient is multiplied by the weight w between the two engines, 1 where they agree"
         if isinstance(here, mismatch.MaskedWeight):
-            effect += f"; {f'below {here.lowest:g} and ' if here.lowest else ''}above {here.highest:g} there is none"
+            effect += f"; no gradient is left where w is {f'below {here.lowest:g} or ' if here.lowest else ''}above {here.highest:g}"
         is_plain = isinstance(paper, WEIGHTED) or is_same(here.advantage, paper)
         return effect if is_plain else f"{effect}; {_effect(slot, here.advantage, paper)}"
     if isinstance(here, bounds.FixedBounds):

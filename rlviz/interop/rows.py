@@ -190,6 +190,7 @@ The reward rises, the benchmark falls | reward.reward_model.enable: on | a rewar
 The reward rises, the benchmark falls | reward_model.enable: on | a reward model scores
 "Generated too many. Please check if your data are too difficult" | @filter_groups.enable: on | filter_groups samples until the batch is full
 All responses are cut off | data.max_response_length: <= 512 | responses end at {{longest}} tokens
+Responses grow longer and longer | .policy_loss.loss_mode: sapo geo_mean, %bypass_mode: off | this loss_mode takes the mean of responses: 1/|o| punishes a long wrong answer less a token
 Responses grow longer and longer | .loss_agg_mode: seq-mean-token-mean | 1/|o| punishes a long wrong answer less a token
 {LAST.format(".use_kl_loss: off, @use_kl_in_reward: off")}""",
 }  # fmt: skip

@@ -80,12 +80,21 @@ def test_what_nothing_recognises_is_named_with_what_is_read(text):
         ("x.yaml", "num_generations: 8\n" + "#" * 2**18, "must have at most 256 kB"),
         ("x.sh", "set -e\necho hello\n", "the configuration sets nothing"),
         ("x.ipynb", '{"cells": [{"cell_type": "code", "source": null}]}', "the notebook in it cannot be parsed"),
+        ("x.ipynb", '{"cells": ' + "1" * 5_000 + "}", "the JSON in it cannot be parsed"),
+        ("x.json", '{\n"beta": 0.1 "num_generations": 8}', "the JSON in it cannot be parsed: line 2"),
+        ("x.json", "[1, 2]", "the JSON must be an object"),
+        ("x.py", "GRPOConfig(beta=.1)\0", "the Python in it cannot be parsed: line \\?"),
     ],
 )
 def test_what_sets_nothing_is_refused_in_a_sentence(name, text, words, tmp_path):
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=words):
         explain_config(tmp_path / name)
+
+
+def test_a_file_s_name_is_no_configuration():
+    with pytest.raises(ValueError, match=r"give Path\('runs/grpo\.yaml'\)"):
+        explain_config("runs/grpo.yaml")
 
 
 # a file that builds on TRL or verl: read, and the first line says whose it is
@@ -128,6 +137,10 @@ BASH = {
     "arithmetic": (f"P=8; G=$((P * 2))\n{VERL_RUN} {N}=$((G / 3 * 3 + ${{Q:-1}} % 2))", {N: 16}),  # whole numbers
     "a command in a text": (f"CMD='{VERL_RUN} {N}=64'\nsrun bash -c \"$CMD\"", {N: 64}),
     "a here-document": (f"cat > x <<EOF\n{VERL_RUN} {N}=1 don't\nEOF\n{VERL_RUN} {N}=64", {N: 64}),
+    "declared with an option": (f'declare -a A=({R}n=4)\nexport -p M=64\n{VERL_RUN} {N}=$M "${{A[@]}}"', {N: 64, R + "n": 4}),
+    "words that begin with a blank": (f'X=" {R}n=4"\n{VERL_RUN} {N}=64$X', {N: 64, R + "n": 4}),
+    "a log by a process": (f"{VERL_RUN} > >(tee log) {N}=64", {N: 64}),
+    "line ends of Windows": (f"n=64\r\n{VERL_RUN} \\\r\n  {N}=$n\r\n", {N: 64}),
     "a variable of its environment": (f"X=1 {VERL_RUN} {N}=64", {N: 64}),
     "an assignment after use": (f"n=64\n{VERL_RUN} {N}=$n\nn=2", {N: 64}),
     "overrides alone": (f'{N}=64\n{R}n=4\nalgorithm.adv_estimator="grpo"', {N: 64, R + "n": 4}),
@@ -164,6 +177,26 @@ def test_what_cannot_be_resolved_is_named_and_never_guessed(script, value):
     assert N not in config.values and config.unread == {N: value}
 
 
+def test_words_that_may_hold_options_are_named():
+    (note,) = read_config(f'n=8\nread n m <<< "64 2"\n{VERL_RUN} {N}=64 {R}n=$n $EXTRA').notes
+    assert note.startswith("$EXTRA may hold options")
+    assert read_config(f'n=8\nread n m <<< "64 2"\n{VERL_RUN} {N}=64 {R}n=$n "$@"').unread == {R + "n": "$n"}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "pip install trl vllm", "uv pip install trl vllm", "trl vllm-serve --model x &", "python sft.py --packing",
+        'b=megatron\nif [[ $b == "megatron" ]]; then echo swift here; fi', 'rm -f "$(pwd)/reward.py"',
+    ],
+)  # fmt: skip
+def test_what_a_script_does_before_it_trains_does_not_say_whose_it_is(beside):
+    for run in ("trl grpo", "accelerate launch train.py")[: 2 - ("--" in beside)]:
+        assert read_config(f"{beside}\n{run} --beta .1 --num_generations 8").values == BOTH
+    page = f"Don't wait:\n\n```bash\n{beside}\ntrl sft --packing true\ntrl grpo --beta .1 --num_generations 8\n```\n"
+    assert read_config(page).values == BOTH
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -187,6 +220,8 @@ IMPORT = "from trl import GRPOConfig\n"
 # what a file of TRL is called, its text, and what it sets
 TRL_FILES = {
     "JSON": ("x.json", '{\n\t"beta": 1e-1,\n\t"num_generations": 8}', BOTH),
+    "JSON with what YAML reads otherwise": ("x.json", '{"reward_weights": [1e-1, 1], "run_name": "\\ud83d\\ude00", "beta": 0.1}',
+        {"reward_weights": [0.1, 1], "run_name": "😀", "beta": 0.1}),
     "YAML": ("x.yaml", "beta: 1e-1\nnum_generations: 8\n", BOTH),
     "an attribute": ("", "import trl\nargs = trl.GRPOConfig(\n  beta=.1,\n  num_generations=8)", BOTH),
     "a command": ("", "trl grpo --beta .1 \\\n  --num-generations=8", BOTH),
