@@ -265,6 +265,12 @@ def test_a_high_learning_rate_is_a_symptom_unless_an_adapter_is_trained(text, is
     assert any("lr 3e-05 is 30 times" in why for _, why in read.symptoms) == is_high
 
 
+@pytest.mark.parametrize(("mode", "is_mean"), [("vanilla", False), ("geo_mean", True), ("sapo", True)])
+def test_a_mean_over_responses_is_a_symptom_whatever_asks_for_it(mode, is_mean):
+    text = overrides({**ENOUGH, A + "policy_loss.loss_mode": mode, A + "loss_agg_mode": "token-mean"})
+    assert ("Responses grow longer and longer" in dict(explain_config(text).symptoms)) == is_mean
+
+
 # The facts of public configurations, in our words: what they set that decides the algorithm | its name | what differs. Of verl,
 # . stands for actor_rollout_ref.actor. and @ for algorithm., as in the rows of rlviz.interop.rows.
 REAL = """
@@ -340,6 +346,7 @@ def test_it_prints_and_shows():
         ("loss_type='maxent'", "surrogate", "no piece of rlviz"),
         ("loss_type='cispo'", "bounds", "weight ≤ 0.2"),
         ("delta=1.2", "surrogate", "ratios cut at 1.2"),  # the upper limit itself: no dual clip
+        ("use_vllm=True, vllm_importance_sampling_clip_min=.5", "advantage", "where w is below 0.5 or above 3"),
         ("DPO beta=.2", "reward", "begins at 2 times the length, and fades at 0.5 times"),  # the paper's is 0.1
     ],
 )

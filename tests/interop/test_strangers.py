@@ -224,6 +224,8 @@ TRL_FILES = {
         {"reward_weights": [0.1, 1], "run_name": "😀", "beta": 0.1}),
     "YAML": ("x.yaml", "beta: 1e-1\nnum_generations: 8\n", BOTH),
     "an attribute": ("", "import trl\nargs = trl.GRPOConfig(\n  beta=.1,\n  num_generations=8)", BOTH),
+    "TRL's module beside another's": ("", "import verifiers as vf\nimport trl\ntrl.GRPOConfig(beta=.1, num_generations=8)", BOTH),
+    "open-r1's beside another's": ("", "import verifiers\nfrom open_r1.configs import GRPOConfig\nGRPOConfig(beta=.1, num_generations=8)", BOTH),
     "a command": ("", "trl grpo --beta .1 \\\n  --num-generations=8", BOTH),
     "several values": ("", "trl grpo --reward_weights 1.0 0.2 --reward_funcs a b --beta 0.1", {"reward_weights": [1.0, 0.2], "beta": 0.1}),
     "one loss of pairs": ("", "DPOConfig(beta=0.1, loss_type='ipo')", {"beta": 0.1, "loss_type": ["ipo"]}),
@@ -272,6 +274,8 @@ def test_nothing_in_a_configuration_is_run(tmp_path):
         ("num_generations: 8\nepsilon_high: high", "epsilon_high"),
         (f"{VERL_RUN} {A}optim.lr=fast", f"{A}optim.lr must be a number; got 'fast'"),
         (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
+        (f"{VERL_RUN} %rollout_is=token %rollout_is_threshold=5_2".replace("%", "algorithm.rollout_correction."),
+         "not take .*rollout_is='token', .*rollout_is_threshold='5_2' together$"),
         (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
     ],
 )  # fmt: skip
