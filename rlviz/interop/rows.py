@@ -183,6 +183,7 @@ Responses grow longer and longer | loss_type: grpo sapo | 1/|o| punishes a long 
 {LORA} | {MODEL}lora_rank: on, .optim.lr: < 1e-5 | LoRA with lr {{rate:g}}
 The entropy rises, and the reward falls | {MODEL}lora_rank: off, .optim.lr: >= 1e-5 | {HIGH_RATE}
 The KL is large at the first step | {MODEL}lora_adapter_path: on, .use_kl_loss: on | the reference is the base without the adapter
+The KL is large at the first step | {MODEL}lora_adapter_path: on, @use_kl_in_reward: on | the reference is the base without the adapter
 {RATIO_OF_2} | {ROLLOUT}top_p: < 1 | top-p cuts the sampler
 {RATIO_OF_2} | {ROLLOUT}top_k: > 0 | top-k cuts the sampler
 Old and new log-probabilities differ before the first update | %rollout_is: off, %bypass_mode: off | {ENGINES}

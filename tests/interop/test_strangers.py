@@ -274,7 +274,7 @@ def test_nothing_in_a_configuration_is_run(tmp_path):
         ("num_generations: 8\nepsilon_high: high", "epsilon_high"),
         (f"{VERL_RUN} {A}optim.lr=fast", f"{A}optim.lr must be a number; got 'fast'"),
         (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
-        (f"{VERL_RUN} %rollout_is=token %rollout_is_threshold=5_2".replace("%", "algorithm.rollout_correction."),
+        (f"{VERL_RUN} algorithm.adv_estimator=grpo %rollout_is=token %rollout_is_threshold=5_2".replace("%", "algorithm.rollout_correction."),
          "not take .*rollout_is='token', .*rollout_is_threshold='5_2' together$"),
         (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
     ],
