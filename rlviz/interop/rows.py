@@ -277,7 +277,7 @@ def _condition(text: str) -> Condition:
         return lambda options, batch: len(options.get(option) or ()) > 1
     if first in ORDER:
         number = float(values[0])
-        return lambda options, batch: ORDER[first](number if options[option] is None else options[option], number)
+        return lambda options, batch: options[option] is not None and ORDER[first](options[option], number)
 
     def holds(options: Mapping[str, Any], batch: Batch) -> bool:
         value = options.get(option)

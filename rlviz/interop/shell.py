@@ -74,7 +74,7 @@ class Variables(dict[str, Value]):
     def undecided(self, written: str) -> dict[str, list[str]]:
         """Return the variables in a text whose value a condition decides."""
         names = re.findall(r"[A-Za-z_]\w*", written) if self.open and "$" in written else []
-        return {name: self.open[name] for name in names if name in self.open}
+        return {name: self.open[name] for name in names if len(self.open.get(name, ())) > 1}
 
     def assign(self, name: str, value: Value, written: str = "", *, maybe: bool = False) -> None:
         """Set a variable to what was written; maybe: whether a condition decides that it is."""

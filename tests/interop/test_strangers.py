@@ -202,6 +202,7 @@ def test_what_a_script_does_before_it_trains_does_not_say_whose_it_is(beside):
     [
         (f"if [ $X = 1 ]; then n=64; else n=32; fi\n{VERL_RUN} {N}=$n", "decides n ; of unset , 64 , 32 "),
         (f"n=16\n[ -z $X ] && n=64\nm=$((n * 2))\n{VERL_RUN} {N}=$m", "decides m ; of 16 , 64 "),
+        (f"n=64\nif [ $X = 1 ]; then n=64; fi\n{VERL_RUN} {N}=$n", None),  # the same either way
         (f"n=64\nn=32\n{VERL_RUN} {N}=$n", None),  # one after the other: nothing is open
         (
             "python x.py --beta .1 --epsilon .4\npython x.py --beta .2 --epsilon .3",
@@ -274,8 +275,7 @@ def test_nothing_in_a_configuration_is_run(tmp_path):
         ("num_generations: 8\nepsilon_high: high", "epsilon_high"),
         (f"{VERL_RUN} {A}optim.lr=fast", f"{A}optim.lr must be a number; got 'fast'"),
         (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
-        (f"{VERL_RUN} algorithm.adv_estimator=grpo %rollout_is=token %rollout_is_threshold=5_2".replace("%", "algorithm.rollout_correction."),
-         "not take .*rollout_is='token', .*rollout_is_threshold='5_2' together$"),
+        (f"{VERL_RUN} {A}policy_loss.loss_mode=kl_cov {A}policy_loss.kl_cov_ratio=7", "not take .*loss_mode='kl_cov', .*kl_cov_ratio=7 together$"),
         (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
     ],
 )  # fmt: skip
