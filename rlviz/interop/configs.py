@@ -65,8 +65,31 @@ FLAG = re.compile(r"--(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.S)
 LAUNCHER = re.compile(
     r"(?:[A-Z_]+=\S+ +)*(?:\S*/)?(?:python3?|accelerate|torchrun|deepspeed|uv|ray|srun|bash|trl|swift)\s"
 )
+# commands that start no training, whatever their words are
+STARTS_NOTHING = {
+    *(
+        "[",
+        "[[",
+        "test",
+        "echo",
+        "printf",
+        "source",
+        ".",
+        "cd",
+        "rm",
+        "cat",
+        "cp",
+        "mv",
+        "mkdir",
+        "sed",
+        "grep",
+        "pkill",
+    ),
+    *("git", "pip", "pip3", "conda"),
+}
 CELL_COMMAND = re.compile(r"(?m)^[ \t]*[!%][^\\\n]*(?:\\[^\n]*\n?[^\\\n]*)*")  # of a notebook: !trl grpo …
 PLAIN = re.compile(r"(?!(?:true|false|yes|no|on|off|null)$)[A-Za-z/][\w./-]*", re.I)  # a text for YAML, too
+FILE_NAME = re.compile(r"[^\s=]+\.(?:ya?ml|json|py|ipynb|sh|md)")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -117,6 +140,8 @@ def read_config(source: str | Path, kind: str | None = None) -> Config:
 
     Raises ValueError for what is no such configuration, FileNotFoundError where there is no file.
     """
+    if isinstance(source, str) and FILE_NAME.fullmatch(source):
+        raise ValueError(f"a text must be that of a configuration; for a file give Path({short_repr(source)})")
     text, suffix = (source, "") if isinstance(source, str) else (_text(source), source.suffix.lower())
     most = LARGEST_NOTEBOOK if suffix == ".ipynb" else LARGEST
     if len(text) > most:
@@ -173,7 +198,7 @@ def _read_python(text: str) -> Config:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, MemoryError) as error:
-        raise ValueError(f"the Python in it cannot be parsed: line {getattr(error, 'lineno', '?')}") from None
+        raise ValueError(f"the Python in it cannot be parsed: line {getattr(error, 'lineno', None) or '?'}") from None
     names = Names(tree)
     calls = [(node, names.called(node)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     configs = [(call, name) for call, name in calls if name in TRL_KINDS and call.keywords]
@@ -215,11 +240,21 @@ def _read_python(text: str) -> Config:
 
 def _read_notebook(text: str) -> Config:
     try:
-        sources = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        sources = [cell["source"] for cell in _json_object(text)["cells"] if cell["cell_type"] == "code"]
         code = "\n".join("".join(lines) for lines in sources)
-    except (TypeError, KeyError, json.JSONDecodeError):
+    except (TypeError, KeyError):
         raise ValueError("the notebook in it cannot be parsed") from None
     return _read_python(code)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"the JSON in it cannot be parsed: line {getattr(error, 'lineno', '?')}") from None
+    if not isinstance(value, dict):
+        raise ValueError('the JSON must be an object of options, such as {"beta": 0.04}')
+    return value
 
 
 def _read_yaml(text: str) -> Config:
@@ -296,8 +331,13 @@ def _read_shell(text: str) -> Config:
     except ValueError as error:
         raise ValueError(f"the shell script in it cannot be parsed: {error}") from None
     known = {name for kind in KINDS for name in defaults(kind)}
-    starts = [command for command in commands if not _is_bare(command.words)]
+    starts = [
+        command
+        for command in commands
+        if not (_is_bare(command.words) or command.words[0] in STARTS_NOTHING or "install" in command.words[:4])
+    ]
     owned = [command for command in starts if command_owner(command.words)]
+    owned = [command for command in owned if _is_read(command_owner(command.words))] or owned
 
     def known_options(command: Command) -> tuple[int, int]:
         words = command.words[entry_point(command.words)[0] :]
@@ -322,6 +362,11 @@ def _read_shell(text: str) -> Config:
         )
     _read_words(config, chosen)
     return config
+
+
+def _is_read(owner: Owner | None) -> bool:
+    """Whether a command is one of TRL's or verl's whose options are read."""
+    return bool(owner and not owner.trainer and BUILDS_ON.get(owner.framework, owner.framework) in ("TRL", "verl"))
 
 
 def _is_bare(words: Sequence[str]) -> bool:
@@ -350,6 +395,8 @@ def _read_words(config: Config, command: Command) -> None:
             flags[current] = [] if flag["value"] is None else [flag["value"]]
         elif current in flags:
             flags[current].append(word)
+        elif word.startswith(("$", "`")):
+            config.notes.append(f"{word[:60]} may hold options, which only a running shell knows: they were not read")
         undecided |= {} if current.endswith(HARMLESS) else open_values
     for name, values in flags.items():
         _set(config, name, *(values or ["true"]))
@@ -381,17 +428,22 @@ def _read_prose(text: str) -> Config:
     """Read the command in a text for people, a docstring or a page: a line that starts a program, and what continues it."""
     lines = re.sub(r"\\[ \t]*\r?\n", " ", text).splitlines()
     commands = [line.strip().lstrip("$> ").strip("`") for line in lines if "--" in line or OVERRIDE.search(line)]
+    configs: list[Config] = []
     for line in sorted(commands, key=lambda line: not LAUNCHER.match(line)):  # a known program first, then any options
         with suppress(ValueError):
             if _says_something(config := _read_shell(line)):
-                return config
-    raise ValueError("no command that trains stands in the text")
+                configs.append(config)
+        if configs and _is_read(configs[-1].owner):
+            return configs[-1]
+    if not configs:
+        raise ValueError("no command that trains stands in the text")
+    return configs[0]
 
 
 _READERS = {
     **{".toml": _read_toml, ".md": _read_prose, ".rst": _read_prose, ".py": _read_python, ".ipynb": _read_notebook},
     **{
-        ".json": lambda text: _read_yaml(text.replace("\t", " ")),
+        ".json": lambda text: _tree_contents(_json_object(text)),
         ".yaml": _read_yaml,
         ".yml": _read_yaml,
         ".sh": _read_shell,

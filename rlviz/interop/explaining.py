@@ -190,13 +190,13 @@ def explain_config(source: str | Path, *, kind: str | None = None, devices: int 
         return _explain(config, devices)
     except FAULTS:
         _explain(replace(config, values={}), devices)  # a fault with no option at all is ours, and no value is to blame
+    blamed = []
     for name, value in config.values.items():
-        try:
+        with suppress(*FAULTS):
             _explain(replace(config, values={other: v for other, v in config.values.items() if other != name}), devices)
-        except FAULTS:
-            continue
-        raise ValueError(f"{name} has a value that the library does not take: {short_repr(value)}")
-    raise ValueError("its options do not fit: several have values that the library does not take")
+            blamed.append(f"{name}={short_repr(value)}")
+    what = ", ".join(blamed) or "several of its values"
+    raise ValueError(f"the library does not take {what}{' together' * (len(blamed) > 1)}")
 
 
 def _explain(config: Config, devices: int) -> Explanation:
@@ -279,7 +279,8 @@ def _effect(slot: str, here: Any, paper: Any) -> str:
     if isinstance(here, WEIGHTED):
         effect = "the gradient is multiplied by the weight w between the two engines, 1 where they agree"
         if isinstance(here, mismatch.MaskedWeight):
-            effect += f"; {f'below {here.lowest:g} and ' if here.lowest else ''}above {here.highest:g} there is none"
+            below = f"below {here.lowest:g} or " if here.lowest else ""
+            effect += f"; no gradient is left where w is {below}above {here.highest:g}"
         is_plain = isinstance(paper, WEIGHTED) or is_same(here.advantage, paper)
         return effect if is_plain else f"{effect}; {_effect(slot, here.advantage, paper)}"
     if isinstance(here, bounds.FixedBounds):

@@ -158,7 +158,7 @@ def options_owner(names: Iterable[str]) -> Owner | None:
         named = list(filter(pattern.match, plain))
         if len(named) > most:
             name, trainer = words if words[0] == "TRL" else (" ".join(words), "")
-            most, examples = len(named), ", ".join(plain[option] for option in named[:EXAMPLES])
+            most, examples = len(named), ", ".join(plain[option].rstrip(".") for option in named[:EXAMPLES])
             best = Owner(name, f"by its option{'s'[: most > 1]} {examples}", trainer)
     return best
 

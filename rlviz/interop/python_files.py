@@ -63,20 +63,20 @@ class Names:
         """Return whose the file is; None for TRL's own, and where its imports say nothing."""
         origin = next((module for module, name in self.imported.values() if kind and name == kind), "")
         is_own = kind in self.classes and not set(self.classes[kind]) & {"TrainingArguments", *TRL_KINDS}
-        is_trls = (
-            kind is not None and not is_own and (origin or next(iter(self.modules), "")).partition(".")[0] == "trl"
-        )
+        from_trl = origin.partition(".")[0] == "trl" or (not origin and ("trl", "") in self.imported.values())
+        is_trls = kind is not None and not is_own and from_trl
         for module in self.modules:
             framework = module_framework(module)
-            # beside TRL's own configuration only what takes over its loss counts
-            if framework in BUILDS_ON or (framework not in ("", "TRL", "verl") and not is_trls):
+            # beside TRL's own configuration only what takes over its loss counts, beside another's only where that is from
+            is_other = framework not in ("", "TRL", "verl") and not is_trls and origin in ("", module)
+            if framework in BUILDS_ON or is_other:
                 return Owner(framework, f"it imports {module}")
         if origin and module_framework(origin) != "TRL":
             return Owner(origin.partition(".")[0], f"its {kind} is that of {origin}")
         if is_own:
             return Owner("the file itself", f"it defines a {kind} of its own")
-        from_trl = [name for module, name in self.imported.values() if module_framework(module) == "TRL"]
-        configs = [name for name in from_trl if name.endswith("Config") and name not in ("ModelConfig", "SFTConfig")]
+        names = [name for module, name in self.imported.values() if module_framework(module) == "TRL"]
+        configs = [name for name in names if name.endswith("Config") and name not in ("ModelConfig", "SFTConfig")]
         return Owner("TRL", "whose loss is another", configs[0]) if kind is None and configs else None
 
 

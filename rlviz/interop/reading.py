@@ -34,6 +34,7 @@ from rlviz.pieces import (
     surrogate,
 )
 from rlviz.pieces.values import ClippedValueLoss
+from rlviz.pieces.words import label
 from rlviz.settings import TrainSettings
 
 Options = Mapping[str, Any]
@@ -175,9 +176,12 @@ def _weighted(plain: Any, level: str, bound: str, low: float, high: float | None
     ratio = mismatch.sequence_weight if level == "sequence" else ratios.token_ratio
     if high is None or high >= NEVER:
         return mismatch.FullWeight(ratio, plain)
-    if bound == "mask":
-        return mismatch.MaskedWeight(float(low), float(high), ratio, plain)
-    return mismatch.TruncatedWeight(float(high), ratio, plain)
+    try:
+        if bound == "mask":
+            return mismatch.MaskedWeight(float(low), float(high), ratio, plain)
+        return mismatch.TruncatedWeight(float(high), ratio, plain)
+    except ValueError:
+        return UnknownPiece(f"({label(plain)}) · w, {level} {bound} {low:g} … {high:g}")
 
 
 def _verl_algorithm(o: Options) -> Algorithm:
@@ -290,7 +294,10 @@ def _verl_shape(o: Options) -> Any:
         return None
     longest = o.get("reward.reward_kwargs.max_resp_len") or o["data.max_response_length"]
     length, factor = o[buffer + "len"], o.get(buffer + "penalty_factor", 1)
-    return shaping.SoftOverlongPunishment(int(longest), int(length), float(factor))
+    try:
+        return shaping.SoftOverlongPunishment(int(longest), int(length), float(factor))
+    except (TypeError, ValueError):
+        return UnknownPiece(f"{factor} off in the last {length} of {longest} tokens")
 
 
 def _pair_algorithm(o: Options) -> Algorithm:

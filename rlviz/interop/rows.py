@@ -183,6 +183,7 @@ Responses grow longer and longer | loss_type: grpo sapo | 1/|o| punishes a long 
 {LORA} | {MODEL}lora_rank: on, .optim.lr: < 1e-5 | LoRA with lr {{rate:g}}
 The entropy rises, and the reward falls | {MODEL}lora_rank: off, .optim.lr: >= 1e-5 | {HIGH_RATE}
 The KL is large at the first step | {MODEL}lora_adapter_path: on, .use_kl_loss: on | the reference is the base without the adapter
+The KL is large at the first step | {MODEL}lora_adapter_path: on, @use_kl_in_reward: on | the reference is the base without the adapter
 {RATIO_OF_2} | {ROLLOUT}top_p: < 1 | top-p cuts the sampler
 {RATIO_OF_2} | {ROLLOUT}top_k: > 0 | top-k cuts the sampler
 Old and new log-probabilities differ before the first update | %rollout_is: off, %bypass_mode: off | {ENGINES}
@@ -190,6 +191,7 @@ The reward rises, the benchmark falls | reward.reward_model.enable: on | a rewar
 The reward rises, the benchmark falls | reward_model.enable: on | a reward model scores
 "Generated too many. Please check if your data are too difficult" | @filter_groups.enable: on | filter_groups samples until the batch is full
 All responses are cut off | data.max_response_length: <= 512 | responses end at {{longest}} tokens
+Responses grow longer and longer | .policy_loss.loss_mode: sapo geo_mean, %bypass_mode: off | this loss_mode takes the mean of responses: 1/|o| punishes a long wrong answer less a token
 Responses grow longer and longer | .loss_agg_mode: seq-mean-token-mean | 1/|o| punishes a long wrong answer less a token
 {LAST.format(".use_kl_loss: off, @use_kl_in_reward: off")}""",
 }  # fmt: skip
@@ -275,7 +277,7 @@ def _condition(text: str) -> Condition:
         return lambda options, batch: len(options.get(option) or ()) > 1
     if first in ORDER:
         number = float(values[0])
-        return lambda options, batch: ORDER[first](number if options[option] is None else options[option], number)
+        return lambda options, batch: options[option] is not None and ORDER[first](options[option], number)
 
     def holds(options: Mapping[str, Any], batch: Batch) -> bool:
         value = options.get(option)

@@ -36,7 +36,7 @@ QUOTED = re.compile(rf"\\.|{EXPANSION}|[^\\`$]+|.", re.S)  # what stands between
 TOKEN = re.compile(
     r"""(?P<blank>(?:[^\S\n]|\\\n|\\\Z)+) | (?P<comment>\#[^\n]*)
     | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<mark>\w+)(?P=quote)[^\n]*(?:\n(?P<body>.*?)(?:^\t*(?P=mark)$|\Z)|\Z))
-    | (?P<file>\d*(?:&>>?|>>|>\||<<<|<>|[<>])(?:&(?:\d+|-)|[ \t]*(?:WORD)?))
+    | (?P<file>\d*(?:&>>?|>>|>\||<<<|<>|[<>])(?:&(?:\d+|-)|[ \t]*(?:WORD|\([^()]*\))?))
     | (?P<array>[A-Za-z_]\w*\+?=\() | (?P<end>&&|\|\||;;|[\n;&|()]) | (?P<word>WORD)""".replace("WORD", WORD),
     re.S | re.M | re.X,
 )
@@ -74,7 +74,7 @@ class Variables(dict[str, Value]):
     def undecided(self, written: str) -> dict[str, list[str]]:
         """Return the variables in a text whose value a condition decides."""
         names = re.findall(r"[A-Za-z_]\w*", written) if self.open and "$" in written else []
-        return {name: self.open[name] for name in names if name in self.open}
+        return {name: self.open[name] for name in names if len(self.open.get(name, ())) > 1}
 
     def assign(self, name: str, value: Value, written: str = "", *, maybe: bool = False) -> None:
         """Set a variable to what was written; maybe: whether a condition decides that it is."""
@@ -109,8 +109,15 @@ def read_commands(text: str, level: int = 0) -> list[Command]:
             continue
         if end.isdigit():
             command.comment = int(end)
-        if command.words[0] == "read":  # read -d '' NAME <<EOF
-            known.assign(command.words[-1], body.replace("\\\n", "") or f"${command.words[-1]}")
+        if command.words[0] in (
+            "read",
+            "mapfile",
+            "readarray",
+        ):  # only a running shell knows, but for read -d '' NAME <<EOF
+            for name in command.words[1:]:
+                known.assign(name, f"${name}")
+            if command.words[0] == "read" and body:
+                known.assign(command.words[-1], body.replace("\\\n", ""))
         commands.append(command)
         nested = [word for word in command.words if " " in word.strip() and COMMAND_IN_TEXT.search(word)]
         for word in nested[:4] if level < 3 else ():
@@ -159,7 +166,7 @@ def _expanded(line: int, raw: list[Raw], known: Variables, *, maybe: bool) -> Co
     raw = raw[is_declaring:]
     is_alone = is_declaring or all(ASSIGNMENT.fullmatch(written) for written, _ in raw)
     for written, array in raw:
-        assignment = None if command.words else ASSIGNMENT.fullmatch(written)
+        assignment = ASSIGNMENT.fullmatch(written) if is_declaring or not command.words else None
         if assignment is None:
             words = _words(written, known)
             command.words += words
@@ -200,13 +207,13 @@ def _words(written: str, known: Variables) -> list[str]:
         elif text[0] in "$`":
             value = _value(text, known)
             if isinstance(value, str):  # what only a running shell knows stays undivided
-                value = [value] if "$(" in value or "`" in value or value == text else value.split()
+                value = [value] if "$(" in value or "`" in value or value == text else re.split(r"\s+", value)
             words = value
         is_quoted |= text[0] in "'\"" and words != []
         first, *others = words or [""]
         fields[-1] += first
         fields += others
-    return fields if is_quoted or fields != [""] else []
+    return fields if is_quoted else [word for word in fields if word]
 
 
 def _quoted(part: str, known: Variables) -> Value:

@@ -265,6 +265,26 @@ def test_a_high_learning_rate_is_a_symptom_unless_an_adapter_is_trained(text, is
     assert any("lr 3e-05 is 30 times" in why for _, why in read.symptoms) == is_high
 
 
+def test_an_overlong_buffer_longer_than_a_response_is_no_piece_and_leaves_the_rest_readable():
+    buffer = "reward_model.reward_manager=dapo reward_model.overlong_buffer.enable=true reward_model.overlong_buffer.len=4096"
+    explanation = explain_config(f"{overrides(ENOUGH)} {buffer} data.max_response_length=512")
+    assert (
+        next(line.here for line in explanation.slots if line.slot == "shape")
+        == "1.0 off in the last 4096 of 512 tokens"
+    )
+
+
+def test_no_length_is_not_a_short_one():
+    explanation = explain_config("num_generations: 8\nmax_completion_length: null\nlearning_rate: null")
+    assert not {"All responses are cut off", "The entropy rises, and the reward falls"} & {*dict(explanation.symptoms)}
+
+
+@pytest.mark.parametrize(("mode", "is_mean"), [("vanilla", False), ("geo_mean", True), ("sapo", True)])
+def test_a_mean_over_responses_is_a_symptom_whatever_asks_for_it(mode, is_mean):
+    text = overrides({**ENOUGH, A + "policy_loss.loss_mode": mode, A + "loss_agg_mode": "token-mean"})
+    assert ("Responses grow longer and longer" in dict(explain_config(text).symptoms)) == is_mean
+
+
 # The facts of public configurations, in our words: what they set that decides the algorithm | its name | what differs. Of verl,
 # . stands for actor_rollout_ref.actor. and @ for algorithm., as in the rows of rlviz.interop.rows.
 REAL = """
@@ -340,6 +360,12 @@ def test_it_prints_and_shows():
         ("loss_type='maxent'", "surrogate", "no piece of rlviz"),
         ("loss_type='cispo'", "bounds", "weight ≤ 0.2"),
         ("delta=1.2", "surrogate", "ratios cut at 1.2"),  # the upper limit itself: no dual clip
+        ("use_vllm=True, vllm_importance_sampling_clip_min=.5", "advantage", "where w is below 0.5 or above 3"),
+        (
+            "use_vllm=True, vllm_importance_sampling_clip_min=5.0",
+            "advantage",
+            "w, sequence mask 5 … 3",
+        ),  # an empty range
         ("DPO beta=.2", "reward", "begins at 2 times the length, and fades at 0.5 times"),  # the paper's is 0.1
     ],
 )

@@ -80,12 +80,21 @@ def test_what_nothing_recognises_is_named_with_what_is_read(text):
         ("x.yaml", "num_generations: 8\n" + "#" * 2**18, "must have at most 256 kB"),
         ("x.sh", "set -e\necho hello\n", "the configuration sets nothing"),
         ("x.ipynb", '{"cells": [{"cell_type": "code", "source": null}]}', "the notebook in it cannot be parsed"),
+        ("x.ipynb", '{"cells": ' + "1" * 5_000 + "}", "the JSON in it cannot be parsed"),
+        ("x.json", '{\n"beta": 0.1 "num_generations": 8}', "the JSON in it cannot be parsed: line 2"),
+        ("x.json", "[1, 2]", "the JSON must be an object"),
+        ("x.py", "GRPOConfig(beta=.1)\0", "the Python in it cannot be parsed: line \\?"),
     ],
 )
 def test_what_sets_nothing_is_refused_in_a_sentence(name, text, words, tmp_path):
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=words):
         explain_config(tmp_path / name)
+
+
+def test_a_file_s_name_is_no_configuration():
+    with pytest.raises(ValueError, match=r"give Path\('runs/grpo\.yaml'\)"):
+        explain_config("runs/grpo.yaml")
 
 
 # a file that builds on TRL or verl: read, and the first line says whose it is
@@ -128,6 +137,10 @@ BASH = {
     "arithmetic": (f"P=8; G=$((P * 2))\n{VERL_RUN} {N}=$((G / 3 * 3 + ${{Q:-1}} % 2))", {N: 16}),  # whole numbers
     "a command in a text": (f"CMD='{VERL_RUN} {N}=64'\nsrun bash -c \"$CMD\"", {N: 64}),
     "a here-document": (f"cat > x <<EOF\n{VERL_RUN} {N}=1 don't\nEOF\n{VERL_RUN} {N}=64", {N: 64}),
+    "declared with an option": (f'declare -a A=({R}n=4)\nexport -p M=64\n{VERL_RUN} {N}=$M "${{A[@]}}"', {N: 64, R + "n": 4}),
+    "words that begin with a blank": (f'X=" {R}n=4"\n{VERL_RUN} {N}=64$X', {N: 64, R + "n": 4}),
+    "a log by a process": (f"{VERL_RUN} > >(tee log) {N}=64", {N: 64}),
+    "line ends of Windows": (f"n=64\r\n{VERL_RUN} \\\r\n  {N}=$n\r\n", {N: 64}),
     "a variable of its environment": (f"X=1 {VERL_RUN} {N}=64", {N: 64}),
     "an assignment after use": (f"n=64\n{VERL_RUN} {N}=$n\nn=2", {N: 64}),
     "overrides alone": (f'{N}=64\n{R}n=4\nalgorithm.adv_estimator="grpo"', {N: 64, R + "n": 4}),
@@ -164,11 +177,32 @@ def test_what_cannot_be_resolved_is_named_and_never_guessed(script, value):
     assert N not in config.values and config.unread == {N: value}
 
 
+def test_words_that_may_hold_options_are_named():
+    (note,) = read_config(f'n=8\nread n m <<< "64 2"\n{VERL_RUN} {N}=64 {R}n=$n $EXTRA').notes
+    assert note.startswith("$EXTRA may hold options")
+    assert read_config(f'n=8\nread n m <<< "64 2"\n{VERL_RUN} {N}=64 {R}n=$n "$@"').unread == {R + "n": "$n"}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "pip install trl vllm", "uv pip install trl vllm", "trl vllm-serve --model x &", "python sft.py --packing",
+        'b=megatron\nif [[ $b == "megatron" ]]; then echo swift here; fi', 'rm -f "$(pwd)/reward.py"',
+    ],
+)  # fmt: skip
+def test_what_a_script_does_before_it_trains_does_not_say_whose_it_is(beside):
+    for run in ("trl grpo", "accelerate launch train.py")[: 2 - ("--" in beside)]:
+        assert read_config(f"{beside}\n{run} --beta .1 --num_generations 8").values == BOTH
+    page = f"Don't wait:\n\n```bash\n{beside}\ntrl sft --packing true\ntrl grpo --beta .1 --num_generations 8\n```\n"
+    assert read_config(page).values == BOTH
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
         (f"if [ $X = 1 ]; then n=64; else n=32; fi\n{VERL_RUN} {N}=$n", "decides n ; of unset , 64 , 32 "),
         (f"n=16\n[ -z $X ] && n=64\nm=$((n * 2))\n{VERL_RUN} {N}=$m", "decides m ; of 16 , 64 "),
+        (f"n=64\nif [ $X = 1 ]; then n=64; fi\n{VERL_RUN} {N}=$n", None),  # the same either way
         (f"n=64\nn=32\n{VERL_RUN} {N}=$n", None),  # one after the other: nothing is open
         (
             "python x.py --beta .1 --epsilon .4\npython x.py --beta .2 --epsilon .3",
@@ -187,8 +221,12 @@ IMPORT = "from trl import GRPOConfig\n"
 # what a file of TRL is called, its text, and what it sets
 TRL_FILES = {
     "JSON": ("x.json", '{\n\t"beta": 1e-1,\n\t"num_generations": 8}', BOTH),
+    "JSON with what YAML reads otherwise": ("x.json", '{"reward_weights": [1e-1, 1], "run_name": "\\ud83d\\ude00", "beta": 0.1}',
+        {"reward_weights": [0.1, 1], "run_name": "😀", "beta": 0.1}),
     "YAML": ("x.yaml", "beta: 1e-1\nnum_generations: 8\n", BOTH),
     "an attribute": ("", "import trl\nargs = trl.GRPOConfig(\n  beta=.1,\n  num_generations=8)", BOTH),
+    "TRL's module beside another's": ("", "import verifiers as vf\nimport trl\ntrl.GRPOConfig(beta=.1, num_generations=8)", BOTH),
+    "open-r1's beside another's": ("", "import verifiers\nfrom open_r1.configs import GRPOConfig\nGRPOConfig(beta=.1, num_generations=8)", BOTH),
     "a command": ("", "trl grpo --beta .1 \\\n  --num-generations=8", BOTH),
     "several values": ("", "trl grpo --reward_weights 1.0 0.2 --reward_funcs a b --beta 0.1", {"reward_weights": [1.0, 0.2], "beta": 0.1}),
     "one loss of pairs": ("", "DPOConfig(beta=0.1, loss_type='ipo')", {"beta": 0.1, "loss_type": ["ipo"]}),
@@ -237,6 +275,7 @@ def test_nothing_in_a_configuration_is_run(tmp_path):
         ("num_generations: 8\nepsilon_high: high", "epsilon_high"),
         (f"{VERL_RUN} {A}optim.lr=fast", f"{A}optim.lr must be a number; got 'fast'"),
         (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
+        (f"{VERL_RUN} {A}policy_loss.loss_mode=kl_cov {A}policy_loss.kl_cov_ratio=7", "not take .*loss_mode='kl_cov', .*kl_cov_ratio=7 together$"),
         (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
     ],
 )  # fmt: skip
