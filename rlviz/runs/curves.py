@@ -6,7 +6,7 @@ sends new numbers alone while a run goes on; a recorded run and the inspector pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -80,15 +80,23 @@ EVERY_GRAPH = (*PAIR_GRAPHS, REWARD_GRAPH, *GROUP_GRAPHS)
 RATIO_1 = 1e-4  # sampling and training compute the same probability up to 1e-6
 
 
+def graphs_of_steps(ratio_std: Iterable[float]) -> tuple[Graph, ...]:
+    """Return the graphs below the reward's: of clipped tokens none where each ratio was 1, so that nothing could clip.
+
+    ratio_std: the spread of the ratios, a number a step; not a number where it was not measured.
+    """
+    can_clip = any(not spread < RATIO_1 for spread in ratio_std)
+    return GROUP_GRAPHS[1 : 2 + can_clip]
+
+
 def graphs_of_runs(runs: Sequence[Records]) -> tuple[Graph, ...]:
-    """Return the graphs that tell of runs: of clipped tokens none where each ratio was 1, so that nothing could clip."""
+    """Return the graphs that tell of runs."""
     records = [record for run in runs for record in run]
     steps = [record for record in records if isinstance(record, StepRecord)]
     if len(steps) < len(records):
         return PAIR_GRAPHS
     reward = REWARD_GRAPH if any(record.reward_parts for record in steps) else GROUP_GRAPHS[0]
-    can_clip = any(not record.ratio_std < RATIO_1 for record in steps)
-    return (reward, *GROUP_GRAPHS[1 : 2 + can_clip])
+    return (reward, *graphs_of_steps(record.ratio_std for record in steps))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from rlviz.runs.curves import (
     bind_data,
     build_picture,
     draw_figure,
+    graphs_of_steps,
     moving_mean,
 )
 from small_models.checks import checked
@@ -131,7 +133,8 @@ def select_graphs(history: pd.DataFrame) -> tuple[Graph, ...]:
     """Return what there is to watch in a history: what its run measured."""
     measured = {name for name in history if history[name].notna().any()}
     first = (REWARD_GRAPH,) if "reward_std" in measured else GROUP_GRAPHS[:1]
-    graphs = (*(SCORE_GRAPHS if "reward_agreement" in measured else first), *GROUP_GRAPHS[1:], *FURTHER_GRAPHS)
+    lower = graphs_of_steps(history.get("ratio_std", pd.Series(math.nan, history.index)).astype(float))
+    graphs = (*(SCORE_GRAPHS if "reward_agreement" in measured else first), *lower, *FURTHER_GRAPHS)
     if "margin" in measured:
         graphs = (*PAIR_GRAPHS, REWARD_GRAPH, PULL_GRAPH)
     drawn = [(graph, tuple(curve for curve in graph.curves if curve.column in measured)) for graph in graphs]

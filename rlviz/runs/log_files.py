@@ -35,7 +35,7 @@ ENTRY = re.compile(
     rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?= ?[,}}])"""
 )
 # a line, or those of a dictionary that was broken over several, each with a name
-PRINTED = re.compile(r"""[^{\n]*\{[^{}\n]*(?:\n(?=[^{}\n]*['"]: )[^{}\n]*){1,200}\n?[^{}\n]*\}[^{\n]*|[^\n]+""")
+PRINTED = re.compile(r"""[^{\n]*\{[^{}\n]*(?:\n(?=[^{}\n]*['"]: )[^{}\n]*){1,200}(?:\n[^{}\n]*)?\}[^{\n]*|[^\n]+""")
 PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w/.]{{0,{LONGEST_NAME}}}) ?[:=] ?({NUMBER})(?![\w.:/%])")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 NOT_JSON = re.compile(rb"(?<=[:,\[ ])(?:NaN|-?Infinity)\b")  # Python writes them for numbers that are not finite

@@ -53,6 +53,13 @@ def test_the_first_graph_is_of_what_the_run_measured(measured, first):
     assert select_graphs(frame().assign(**measured))[0].title == first
 
 
+@pytest.mark.parametrize(("spreads", "count"), [([0.0, 1e-7], 0), ([None, None], 1), ([0.0, 0.01], 1)])
+def test_clipped_tokens_are_no_graph_where_every_ratio_was_1(spreads, count):
+    """One update a rollout; where the spread was not measured, as in an imported log, they are."""
+    titles = [graph.title for graph in select_graphs(frame(2).assign(ratio_std=spreads))]
+    assert titles.count("Clipped tokens") == count
+
+
 def test_seeds_are_a_mean_and_a_band_that_go_straight_over_steps_in_which_nothing_was_measured():
     """Measured in steps 3, 8 and 13 of 15; the second seed not in step 8."""
     tables = [frame(15, 0, {3: 0.1, 8: 0.3, 13: 0.2}), frame(15, 1, {3: 0.3, 13: 0.4})]

@@ -277,6 +277,7 @@ HOSTILE = {
     "digits": ("a.log", "{'loss': " + "1" * LONG),
     "a name without end": ("a.jsonl", json.dumps({"step": 1, "data": {"rewards/" + "accuracy" * (LONG // 8): 1.0}})),
     "a dictionary without end": ("a.log", "{\n" + "'a': 1,\n" * (LONG // 10)),
+    "a dictionary whose second line is long": ("a.log", "{'loss': 0.1,\n'text': " + "a" * LONG),
     "deep JSON": ("a.json", "[" * LONG),
     "a long cell": ("a.csv", "Step,reward\n1," + "x" * LONG),
     "an open quote": ("a.csv", 'Step,reward\n1,"' + "x\n" * (LONG // 2)),
