@@ -70,7 +70,7 @@ SLIDERS: Mapping[str, dict[str, Any]] = {
 }
 TASKS_IN_WORDS = (
     "chain: the last digit of a sum of five; chain-rare: the same, by a policy that hardly ever writes the sums on the way; "
-    "sort: five letters in order; trip: three digits with a given sum; sentences: words that you reward"
+    "sort: five letters in order; trip: three digits with a given sum"
 )
 MISTAKE = {
     "label": "reward",
@@ -123,7 +123,7 @@ def controls(
         sliders = {name: sliders[name] for name in sorted(sliders, key=lambda name: name.startswith("eps"))}
     return {
         **leash,
-        "task": {"label": "task", "options": tasks, "value": task, "about": TASKS_IN_WORDS},
+        "task": {"label": "task", "options": tasks, "value": task, "about": "" if is_story else TASKS_IN_WORDS},
         "algorithm": {**algorithm, "about": "how rewards become pushes; each brings its own numbers"},
         "beside": {"label": "beside", "options": others, "value": "", "about": "a second run on the same seed"},
         **sliders,

@@ -14,7 +14,7 @@ SUBJECT = "the little bear"  # of the diary
 EVERY = 10  # steps between two lines of it
 RESTS_AT = 60  # steps after which it waits for its visitor
 PACE = "4 a second"
-FIRST = "It writes sentences, eight to each subject. Happy words are rewarded, and nothing else is."
+FIRST = "It writes sentences, eight to each subject. You say which words are rewarded."
 CHIPS = {**GROUPS, "small words": tuple(word for letter in "tupwycb" for word in CLASSES[letter])}
 CALL = (
     "from rlviz import TrainSettings, train",
@@ -45,7 +45,7 @@ GUIDE = (
     },
     {
         "title": "Read what it became",
-        "text": "Every ten steps the same subject, with the same random numbers. Wavy lines: no sentence any more.",
+        "text": "▶ Train: the same subject every ten steps, same random numbers. Wavy lines: no sentence any more.",
         "of": ".story-diary",
     },
     {
@@ -82,7 +82,7 @@ def reward_controls() -> dict[str, dict[str, Any]]:
 def story_payload() -> dict[str, Any]:
     """Return what playground.js shows of sentences alone."""
     return {
-        "title": "It writes, you reward, each word is pushed",
+        "title": "You reward, each word is pushed",
         "subject": SUBJECT,
         "every": EVERY,
         "restsAt": RESTS_AT,
