@@ -268,14 +268,17 @@ class LiveCurves(View):
     def caption(self) -> str:
         return str(self.data.get("said", ""))
 
-    @property
-    def png(self) -> bytes:
+    def figure(self) -> Figure:
+        """Return the picture as it is now on paper; empty graphs have the caption in the first."""
         figure = draw_figure(self._picture, self.data)
         first = figure.axes[0]
-        is_empty = not any(len(line.get_xydata()) for line in first.lines)
-        if is_empty:  # nothing has run yet: the graphs say what to do
+        if not any(len(line.get_xydata()) for line in first.lines):
             first.text(0.5, 0.5, self.caption, ha="center", transform=first.transAxes, fontsize=TEXT)
-        return png(figure)
+        return figure
+
+    @property
+    def png(self) -> bytes:
+        return png(self.figure())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
