@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullLocator
@@ -114,7 +115,10 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
             "bbox_transform": ax.transAxes + ScaledTranslation(0, -KEY, ax.figure.dpi_scale_trans),
             "ncols": key_columns(list(handles), axes_inches(ax)[0]),
         }
-        ax.legend(list(handles.values()), list(handles), frameon=False, fontsize=TEXT - 2, **position)
+        key = ax.legend(list(handles.values()), list(handles), frameon=False, fontsize=TEXT - 2, **position)
+        for sample in key.legend_handles:  # a large ring would cover the entry above
+            if isinstance(sample, Line2D) and sample.get_markersize() > TEXT:
+                sample.set_markersize(TEXT)
     return ax
 
 
@@ -146,15 +150,22 @@ def label_directly(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
         if len(visible):
             end = ax.transAxes.inverted().transform(ax.transData.transform((x[visible[-1]], y[visible[-1]])))
             ends.append([float(np.clip(end[1], 0, 1)), look])
-    # Two labels are a line of text apart: first those above give way, then, from the top, those below.
+    # A label takes at most half of the axes as they are before the layout, which gives way: a longer one is two lines.
+    widest = 4.5 * axes_inches(ax)[0]  # letters, 9 an inch
+    for end in ends:
+        end[1]["label"] = fill(end[1]["label"], max(1, int(widest)), break_long_words=False)
+    is_roomy = all(len(line) <= widest for _, look in ends for line in look["label"].splitlines())
+    # Two labels are half of their lines apart: first those above give way, then, from the top, those below.
     gap = GAP / axes_inches(ax)[1]
     ends.sort(key=lambda end: end[0])
-    for before, end in pairwise(ends):
-        end[0] = max(end[0], before[0] + gap)
-    for after, end in pairwise(ends[::-1]):
-        end[0] = min(end[0], after[0] - gap)
-    longest = max((len(look["label"]) for _, look in ends), default=0) / 9  # inches, nearly
-    is_roomy = longest <= 0.5 * axes_inches(ax)[0]  # of the axes as they are before the layout, which gives way
+    lines = [1 + end[1]["label"].count("\n") for end in ends]
+    gaps = [gap * (below + above) / 2 for below, above in pairwise(lines)]
+    for i, apart in enumerate(gaps):
+        ends[i + 1][0] = max(ends[i + 1][0], ends[i][0] + apart)
+    if ends:
+        ends[-1][0] = min(ends[-1][0], 1.0)
+    for i, apart in reversed(list(enumerate(gaps))):
+        ends[i][0] = min(ends[i][0], ends[i + 1][0] - apart)
     for height, look in ends:
         style: dict[str, Any] = {"color": look["colour"], "path_effects": [withStroke(linewidth=3, foreground="white")]}
         style |= bold
@@ -348,7 +359,7 @@ def draw_tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -
     ax.set_axis_off()
     values = names.array(mark.value) / names.one(mark.reach)
     chosen = round(names.one(mark.chosen)) if mark.chosen else -1
-    at = 0.0
+    at = 0.01  # room for the first chip's edge
     for i, (word, value) in enumerate(zip(names.words(mark.text), values, strict=True)):
         edge = "black" if i == chosen else "none"
         box: dict[str, Any] = {"facecolor": SHADES(0.5 + 0.5 * value), "edgecolor": edge, "pad": 4}

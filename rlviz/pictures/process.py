@@ -114,7 +114,7 @@ ROWS, COLUMNS = (list(numbers) for numbers in zip(*product(range(ANSWERS, 0, -1)
 DATA: dict[str, Any] = {
     "token": POSITIONS,
     "step": POSITIONS[:STEPS],
-    "adds": [*(f"+{digit}" for digit in DIGITS), "#", "ans.", "end"],
+    "adds": [*(f"+{digit}" for digit in DIGITS), "#", "", "end"],
     "rows": [*(f"answer {i}" for i in range(ANSWERS, 0, -1)), "right answer", "prompt"],
     "column_at": COLUMNS,
     "row_at": ROWS,

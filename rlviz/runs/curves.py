@@ -18,7 +18,7 @@ from rlviz.page.image import png
 from rlviz.page.names import Names
 from rlviz.page.paper import draw
 from rlviz.page.picture import Axis, Line, Mark, Panel, Picture, Points, Rule, Say, Slider, to_json
-from rlviz.page.style import new_figure
+from rlviz.page.style import TEXT, new_figure
 from rlviz.page.widget import View, data_to_json, with_static_image
 from rlviz.types import PairRecord, StepRecord
 
@@ -276,9 +276,17 @@ class LiveCurves(View):
     def caption(self) -> str:
         return str(self.data.get("said", ""))
 
+    def figure(self) -> Figure:
+        """Return the picture as it is now on paper; empty graphs have the caption in the first."""
+        figure = draw_figure(self._picture, self.data)
+        first = figure.axes[0]
+        if not any(len(line.get_xydata()) for line in first.lines):
+            first.text(0.5, 0.5, self.caption, ha="center", transform=first.transAxes, fontsize=TEXT)
+        return figure
+
     @property
     def png(self) -> bytes:
-        return png(draw_figure(self._picture, self.data))
+        return png(self.figure())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return with_static_image(super()._repr_mimebundle_(**kwargs), self.png, self.caption)

@@ -1,8 +1,10 @@
 """The curves of runs: what the lines are bound to, how far the axes reach, what stands at a line, in a page and on paper."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rlviz.page.picture import Line
 from rlviz.runs.curves import (
@@ -84,3 +86,23 @@ def test_a_curve_that_is_seldom_there_is_not_drawn_at_zero(records):
     assert dual.when == "r0_clip_fraction_dual_there" and bound[dual.when] == 0
     cut = [replace(record, clip_fraction_dual=0.1) for record in records]
     assert bind_data([Series("", [cut])], 3, "")[dual.when] == 1
+
+
+def test_names_of_many_runs_stand_beside_the_graph_and_apart(records):
+    names = ["GRPO", "overlong filter", "clip-higher", "soft punishment", "token mean", "dynamic sampling"]
+    series = [*(Series(name, [records], "before") for name in names), Series("Lite PPO", [records])]
+    figure = draw_figure(build_picture(series), bind_data(series, 3, ""))
+    FigureCanvasAgg(figure).draw()
+    for ax, count in zip(figure.axes, (8, 6, 2), strict=True):  # with reward and held out; alone; two limits
+        boxes = [text.get_window_extent().padded(-0.5) for text in ax.texts]
+        assert len(boxes) == count and all(box.x0 > ax.bbox.x1 for box in boxes)
+        assert not any(a.overlaps(b) for a, b in combinations([*boxes, ax.title.get_window_extent()], 2))
+        assert all(box.y1 < figure.bbox.y1 for box in boxes)
+
+
+def test_empty_graphs_say_on_paper_what_to_do(records):
+    curves = LiveCurves()
+    curves.show([Series("", [[]])], 3, "Press Train.")
+    assert [text.get_text() for text in curves.figure().axes[0].texts] == ["Press Train."]
+    curves.show([Series("", [records])], 3, "Step 3 of 3.")
+    assert "Step 3 of 3." not in [text.get_text() for text in curves.figure().axes[0].texts]

@@ -40,6 +40,7 @@ def draw(lesson: str) -> Figure:
         else:
             words = dict(pair.split(" = ") for pair in columns.split("; ")) if "=" in columns else {columns: title}
             plot_metrics(rows, words, ax=ax)
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_ylim(float(low) if low else None, float(high) if high else None)
     return figure
 
