@@ -154,7 +154,7 @@ def label_directly(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     for after, end in pairwise(ends[::-1]):
         end[0] = min(end[0], after[0] - gap)
     longest = max((len(look["label"]) for _, look in ends), default=0) / 9  # inches, nearly
-    is_roomy = longest <= 0.5 * axes_inches(ax)[0]  # of the axes as they are before the layout, which gives way
+    is_roomy = longest <= 0.75 * axes_inches(ax)[0]  # of the axes as they are before the layout, which gives way
     for height, look in ends:
         style: dict[str, Any] = {"color": look["colour"], "path_effects": [withStroke(linewidth=3, foreground="white")]}
         style |= bold
