@@ -140,8 +140,9 @@ def test_cleaning_strips_widget_state_gives_a_png_a_palette_and_keeps_outputs_an
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}, "text/plain": "words"}
     alt = {"image/png": {"alt": "two dots"}}
     output = nbformat.v4.new_output("display_data", view | {"image/png": WITHOUT}, metadata=alt)
+    bar = nbformat.v4.new_output("display_data", view)  # of progress: without the widget nothing but its first state
     path = tmp_path / "00_x.ipynb"
-    nbformat.write(notebook_of(output, widgets={"state": {}}), path)
+    nbformat.write(notebook_of(bar, output, widgets={"state": {}}), path)
     assert TOOL["main"](["check", str(path)]) == 1
     TOOL["main"](["clean", str(path)])
     clean = nbformat.read(path, as_version=4)

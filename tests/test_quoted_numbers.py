@@ -201,6 +201,12 @@ def gained_at_equal_kl(pairs, features):
     return [fmean(gains), 2 * stdev(gains) / len(gains) ** 0.5]
 
 
+def risen_at_20(pairs, features):
+    """Return by how much the judge likes step 20 more than the start, without a KL term: mean, 2 standard errors."""
+    gains = [looks[2][1] - looks[0][1] for looks in judged(pairs, features)]
+    return [fmean(gains), 2 * stdev(gains) / len(gains) ** 0.5]
+
+
 def punished(**scale):
     """Return the reward of a right answer of 15 tokens under DAPO's soft punishment."""
     punish = SoftOverlongPunishment(max_length=16, cache=4, **scale)
@@ -352,8 +358,11 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
               for how in ("renewed", "old reward model", "renewed, none replayed")]),
     ("write_the_judge", "and `any answer` leaves #, # and # right",
      lambda: printed("write_the_judge", "any answer  judge", 1)[3:6]),
-    ("write_the_judge", "too: #, #, # with 30 pairs", lambda: [(t := mean_true(30))[0], max(t), t[-1]]),
-    ("write_the_judge", "best of 256 has #.", lambda: mean_true(10, way=CHOOSING)[-1:]),
+    ("write_the_judge", "with 30 pairs from # to #.", lambda: [max(t := mean_true(30)), t[-1]]),
+    ("write_the_judge", "from #, by # ± # (with", lambda: [mean_true(30)[0], *risen_at_20(30, "words")]),
+    ("write_the_judge", "groups of words counted, # ± #)", lambda: risen_at_20(30, "words and groups")),
+    ("write_the_judge", "best of 256 has # (# to # by seed)",
+     lambda: [fmean(best := [looks[-1][1] for looks in judged(10, way=CHOOSING)]), *extremes(best)]),
     ("write_the_judge", "β = 0 by # ± # with 30 pairs", lambda: gained_at_equal_kl(30, "words")),
     ("write_the_judge", "by +# ± # with 100 pairs", lambda: gained_at_equal_kl(100, "words and groups")),
     ("kl", "Without it # to # of the responses are", lambda: extremes(printed("kl", "words, β = 0 ")[3:6])),

@@ -178,7 +178,7 @@ def _lines(graph: Graph, series: Sequence[Series]) -> list[Mark]:
             else:
                 if line.has_thin_lines:
                     marks.append(Line(f"{key}_each_at", f"{key}_each", width=1, **style))
-                words = line.name if is_single and is_compared else curve.words if line.look != "dashed" else ""
+                words = line.name if is_single and len(series) > 1 else curve.words if line.look != "dashed" else ""
                 dash = "7 4" if line.look == "dashed" else "" if is_compared else curve.dash
                 style |= {"dash": dash, "marker": curve.marker}
             marks.append(Line(f"{key}_at", key, label=words, direct=bool(words), **style))
