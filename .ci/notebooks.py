@@ -1,7 +1,7 @@
 """Clean notebooks for committing, or run them first.
 
-    python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, give each PNG a palette and
-                                               the explorers the script as it is now
+    python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, give each PNG a palette, the
+                                               explorers the script as it is now, and a link to the glossary its definition
     python .ci/notebooks.py check FILE...      exit 1 when a file is not clean, or holds an error or no output
     python .ci/notebooks.py run FILE...        execute from a fresh kernel, then clean
 
@@ -13,7 +13,9 @@ from __future__ import annotations
 import base64
 import itertools
 import os
+import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -21,16 +23,22 @@ import nbformat
 from rlviz.page.image import in_palette
 from rlviz.page.widget import STARTED, starting
 from rlviz.runs.recordings import RECORDED
+from rlviz.site.lessons import heading_anchor
+from rlviz.site.search import plain, sections
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 PNG, HTML = "image/png", "text/html"
+GLOSSARY = Path(__file__).parent.parent / "notebooks" / "glossary.md"
+TERM = re.compile(r"\]\(((?:\.\./)*glossary\.md)#([^\s)]+)[^)\"]*(?:\"[^\"]*\")?\)")  # a link to it, its title last
+DEFINITION = re.compile(r".+?\. .+?[.!?](?= [A-Z]|$)")  # a term's name in both languages, and the first sentence on it
 
 
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order.
 
-    Each PNG gets a palette of 256 colours, which is a quarter of its bytes. The first explorer carries the script of all, as it
-    is today. A recorded run keeps its PNG alone: the package has the file, and a page of the site shows it.
+    A link to the glossary says its term's first sentence. Each PNG gets a palette of 256 colours, which is a quarter of its
+    bytes. The first explorer carries the script of all, as it is today. A recorded run keeps its PNG alone: the package has the
+    file, and a page of the site shows it.
     """
     count = itertools.count()
     notebook.metadata = nbformat.from_dict(
@@ -39,6 +47,9 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             "language_info": {"name": "python"},
         }
     )
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = TERM.sub(with_definition, cell.source)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for number, cell in enumerate(code, start=1):
         cell.metadata.pop("execution", None)
@@ -59,6 +70,21 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
                     lambda found: str(starting(*found.groups(), carries_script=next(count) == 0)), output.data[HTML]
                 )
     return notebook
+
+
+@cache
+def definitions() -> dict[str, str]:
+    """Return the id of each term of the glossary → what its links say when a pointer rests on them."""
+    found = {}
+    for heading, body in sections(GLOSSARY.read_text(encoding="utf-8"), "###"):
+        if match := DEFINITION.match(plain(body.strip().rpartition(" *")[0])):
+            found[heading_anchor(heading)] = match[0].replace('"', "'")
+    return found
+
+
+def with_definition(link: re.Match[str]) -> str:
+    """Return a link to the glossary with its term's definition as its title."""
+    return f']({link[1]}#{link[2]} "{definitions()[link[2]]}")'
 
 
 def smaller(png: str) -> str:
@@ -90,7 +116,7 @@ def problems(path: Path) -> list[str]:
     if not any(cell.outputs for cell in code):
         found.append("no outputs are saved")
     if nbformat.writes(cleaned(nbformat.read(path, as_version=4))) != nbformat.writes(notebook):
-        what = "widget state, a run out of order, a PNG without a palette or an explorer's older script"
+        what = "widget state, a run out of order, a PNG without a palette, an older script or an older definition"
         found.append(f"{what} is saved (python .ci/notebooks.py clean FILE)")
     return found
 

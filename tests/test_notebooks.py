@@ -88,7 +88,8 @@ def test_every_solution_has_its_lesson():
 
 
 def words(text):
-    """Return how many words a text has; signs alone are none."""
+    """Return how many words a text has; signs alone are none, nor is what a link says on hover."""
+    text = re.sub(r'(?<=\S) "[^"\n]*"(?=\))', "", text)
     return sum(any(letter.isalnum() for letter in word) for word in text.split())
 
 
@@ -150,6 +151,18 @@ def test_cleaning_strips_widget_state_gives_a_png_a_palette_and_keeps_outputs_an
     assert "widgets" not in clean.metadata and set(cleaned.data) == {"image/png", "text/plain"}
     assert Image.open(io.BytesIO(base64.b64decode(cleaned.data["image/png"]))).mode == "P" and cleaned.metadata == alt
     assert TOOL["main"](["check", str(path)]) == 0 and TOOL["problems"](path) == []
+
+
+def test_a_link_to_the_glossary_says_the_first_sentence_on_its_term():
+    """On hover, in JupyterLab, on GitHub and on the site; what it said before is replaced."""
+    link = "[**reward**](glossary.md#reward{}), [a rollout](../glossary.md#rollout) and [the list](glossary.md)"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(link.format(' "of old (once)"'))])
+    (cell,) = TOOL["cleaned"](notebook).cells
+    assert cell.source.startswith(
+        '[**reward**](glossary.md#reward "Reward · 奖励. The number that says how good a response was, R."), '
+    )
+    assert '(../glossary.md#rollout "Rollout' in cell.source and "of old" not in cell.source
+    assert cell.source.endswith("[the list](glossary.md)")
 
 
 def test_a_recorded_run_is_saved_as_its_png_and_its_name():

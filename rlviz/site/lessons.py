@@ -109,16 +109,7 @@ class _Renderer(IPythonRenderer):
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         target = self._target(url)
-        return str(super().link(text, target, title or self._definition(url))) if target else text
-
-    def _definition(self, url: str) -> str | None:
-        """Return what a term's link says when a pointer rests on it; None for another link."""
-        from rlviz.site.search import definitions  # which reads the pages that this module makes
-
-        path, _, term = url.partition("#")
-        return (
-            definitions(self._course.folder).get(term) if PurePosixPath(path).parts[-1:] == ("glossary.md",) else None
-        )
+        return str(super().link(text, target, title)) if target else text
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         return str(super().image(text, self._target(url) or url, title)).replace("<img", '<img loading="lazy"')

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,7 +23,7 @@ from rlviz.site.lessons import formula, heading_anchor, row_anchor, title_of
 
 # what there is to find → how much it is favoured
 KINDS = {"Symptom": 1.3, "Algorithm": 1.2, "Term": 1.15, "Config field": 1.1, "Lesson": 1.05, "Picture": 1.0}
-LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+LINK = re.compile(r"!?\[([^\]]*)\]\([^)\"]*(?:\"[^\"]*\")?\)")
 FORMULA = re.compile(r"\$+([^$]+)\$+")
 MARKS = re.compile(r"<[a-z/][^>]*>|[*`]|^> ?|^#+ |^- |^\d+\. ", re.M)
 SIGNS = {"msub": "{}_{}", "msup": "{}^{}", "msubsup": "{}_{}^{}", "mfrac": "{}/{} ", "msqrt": "√{}", "mspace": " "}
@@ -32,7 +31,6 @@ SPACED = {sign: f" {sign} " for sign in "=−+≤≥∣~"} | {",": ", ", "log": 
 WORD = re.compile(r"[\w]+(?:[./+-][\w]+)*\+*")
 VALUED = re.compile(r"`([A-Za-z_][\w.]*)=")  # a field with its default
 NUMBER = re.compile(r"^\d+ · ")
-DEFINITION = re.compile(r".+?\. .+?[.!?](?= [A-Z]|$)")  # a term's name and the first sentence on it
 LONGEST = 120  # characters of what is shown of an entry
 
 
@@ -107,14 +105,6 @@ def terms(text: str) -> Iterator[Entry]:
         look = f"{chinese} · {_look(meaning.rpartition(' *')[0])}"
         words = _words(f"{heading} {meaning}")
         yield Entry("Term", plain(title), "course/glossary.html", heading_anchor(heading), look, words)
-
-
-@cache
-def definitions(course: Path) -> dict[str, str]:
-    """Return the id of each term of the glossary → its name in both languages, and the first sentence on it."""
-    parts = sections(_read(course / "glossary.md"), "###")
-    bodies = {heading_anchor(heading): plain(body.strip().rpartition(" *")[0]) for heading, body in parts}
-    return {anchor: match[0] for anchor, body in bodies.items() if (match := DEFINITION.match(body))}
 
 
 def lessons(course: Path) -> Iterator[Entry]:

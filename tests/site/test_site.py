@@ -282,15 +282,10 @@ def test_a_prediction_is_made_in_the_page_and_stands_beside_its_result():
     assert '<p>Up &amp; down? <span data-guess="way">The run says</span> down.</p>' in text
 
 
-def test_a_link_to_the_glossary_says_the_first_sentence_on_its_term(tmp_path):
-    meaning = "Prompts that are *never* trained on, $p_1$. They measure. *测量。*"
-    glossary = f'### held out\n\n**Held-out "prompts" · 留出提示.** {meaning}\n'
-    (tmp_path / "glossary.md").write_text(glossary, encoding="utf-8")
-    links = "[held-out](glossary.md#held-out), [the list](glossary.md), [none](glossary.md#none)"
-    text, _ = render(text=links, course=tmp_path)
-    held_out, *others = (Tag(tag) for tag in re.findall(r'<a [^>]*href="glossary\.html[^>]*>', text))
-    assert held_out["title"] == 'Held-out "prompts" · 留出提示. Prompts that are never trained on, p_1.'
-    assert len(others) == 2 and not any("title" in one for one in others)
+def test_a_link_says_on_hover_what_its_lesson_lets_it_say(tmp_path):
+    (tmp_path / "glossary.md").write_text("### held out\n", encoding="utf-8")
+    text, _ = render(text='[held-out](glossary.md#held-out "Held-out · 留出. Never trained on.")', course=tmp_path)
+    assert 'title="Held-out · 留出. Never trained on."' in text and 'href="glossary.html#held-out"' in text
 
 
 def test_no_page_is_built_that_tells_its_reader_to_run_a_cell():
