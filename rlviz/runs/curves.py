@@ -280,7 +280,7 @@ class LiveCurves(View):
         """Return the picture as it is now on paper; empty graphs have the caption in the first."""
         figure = draw_figure(self._picture, self.data)
         first = figure.axes[0]
-        if not any(len(line.get_xydata()) for line in first.lines):
+        if not any(np.size(line.get_xdata()) for line in first.lines):
             first.text(0.5, 0.5, self.caption, ha="center", transform=first.transAxes, fontsize=TEXT)
         return figure
 
