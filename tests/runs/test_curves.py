@@ -55,6 +55,13 @@ def test_the_axes_reach_as_far_as_the_lines_in_steps(records, rewards, limits):
     assert (bound["low0"], bound["high0"]) == pytest.approx(limits)
 
 
+def test_a_run_beside_earlier_ones_has_its_name_where_its_line_is_the_only_one():
+    """Alone it needs none: the caption has it."""
+    alone, beside = ([Series("a", [[]]), Series("b", [[]], "before")][:count] for count in (1, 2))
+    names = [[m.label for m in build_picture(series).panels[1].marks if m.direct] for series in (alone, beside)]
+    assert names == [[], ["b", "a"]]
+
+
 @pytest.mark.parametrize("graphs", [GROUP_GRAPHS, PAIR_GRAPHS], ids=["groups", "pairs"])
 def test_all_that_a_picture_names_is_bound_before_there_is_a_record(graphs):
     series = [Series("a", [[]]), Series("b", [[], []], "before")]
