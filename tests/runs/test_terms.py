@@ -194,6 +194,17 @@ def test_what_the_loss_does_in_words(algorithm, ratio, more, words):
     assert fill_template(template, format_numbers(numbers)) == words
 
 
+def whole_rollout(logp, old_logp, mask):
+    raise ValueError("logp must be of the whole rollout")
+
+
+@pytest.mark.parametrize("more", [{}, {"old_prob": 1e-45, "new_prob": 1e-45}], ids=["a ratio of one's own", "rounded"])
+def test_the_recorded_ratio_stands_in_for_what_a_group_does_not_give(more, grpo):
+    """A ratio piece that needs all groups, and probabilities so small that float32 rounds them: J is .9 · .5."""
+    algorithm = NO_KL if more else replace(NO_KL, ratio=whole_rollout)
+    assert alone(algorithm, grpo, 0.9, **more).terms[0].key == "J"
+
+
 def test_a_parameter_below_0_stands_in_brackets_behind_a_sign_and_below_a_power():
     node = parse_formula("shift² + ratio · shift + min(shift, ratio)").main
     assert FormulaLine({"shift": -0.5}).line(node) == "= (−0.500)² + {ratio!} · (−0.500) + min(−0.500, {ratio})"
