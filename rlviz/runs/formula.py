@@ -47,10 +47,10 @@ def format_numbers(values: Mapping[str, float]) -> dict[str, str]:
 
 
 def fill_template(template: str, numbers: Mapping[str, str]) -> str:
-    """Return a template with numbers, as they are shown, in its places."""
+    """Return a template with numbers, as they are shown, in their places; those of other names stay."""
 
     def number(place: re.Match[str]) -> str:
-        text = numbers[place[1]]
+        text = numbers.get(place[1], place[0])
         return f"({text})" if place[2] and text.startswith("−") else text
 
     return PLACE.sub(number, template)
@@ -65,9 +65,7 @@ class FormulaLine(Unicode):
         self.known = known
 
     def symbol(self, name: str) -> str:
-        if self.known is None:
-            return "∞" if name == "inf" else name
-        return format_number(self.known[name]) if name in self.known else f"{{{name}}}"
+        return f"{{{name}}}" if self.known is not None else "∞" if name == "inf" else name
 
     def called(self, node: Node) -> str:
         return f"{node.text}({', '.join(map(self.write, node.parts))})"
@@ -77,7 +75,8 @@ class FormulaLine(Unicode):
 
     def line(self, formula: Node) -> str:
         """Return the formula behind its sign of equality."""
-        return "= " + BEHIND_A_SIGN.sub(r"{\1!}", self.write(formula))
+        known = {name: format_number(value) for name, value in (self.known or {}).items()}
+        return "= " + fill_template(BEHIND_A_SIGN.sub(r"{\1!}", self.write(formula)), known)
 
 
 def describe_gradient(

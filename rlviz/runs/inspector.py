@@ -152,7 +152,8 @@ def _folder_reader(folder: RunFolder, algorithm: Algorithm | None) -> Callable[[
 class RunInspector(anywidget.AnyWidget):
     """A run, one of its steps, one token of it; made by `inspect_run`.
 
-    place: what is looked at, [step from 1; group, response, token from 0]; another one moves there. Beyond the end is the last.
+    place: what is looked at, [step from 1; group, response, token from 0]; another one moves there, [step] to its first.
+    Beyond the end is the last.
     caption: in words. alt: what there is to see. png: the curves as a picture. `save` writes a page. `refresh` reads the run
     again; a training panel's is followed by itself.
     """
@@ -262,7 +263,7 @@ class RunInspector(anywidget.AnyWidget):
 
     def _nearest(self, place: Sequence[int]) -> list[int]:
         """Return the place at the nearest step; of another step than the one shown a group with tokens, if it has any."""
-        step, group, *token = place
+        step, group, *token = [*place, 0, 0, 0][:4]
         step = min(self.run["at"], key=lambda at: abs(at - step), default=1)
         record = next((record for run in self._snapshots if (record := run.at(step))), None)
         if record is not None and step != self.data.get("step"):

@@ -145,8 +145,10 @@ def select_graphs(history: pd.DataFrame) -> tuple[Graph, ...]:
 def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     """Draw the things to watch in one run, thin as measured, bold as a moving mean: of sampled responses reward and accuracy,
     entropy, clipped tokens and length, and what a critic or a learned reward adds; of preference pairs accuracy, margin,
-    log-probabilities and pull."""
-    graphs, rows = select_graphs(history), history.astype(object).where(history.notna(), None).to_dict("records")
+    log-probabilities and pull. Raises ValueError for a history in which none of them was measured."""
+    if not (graphs := select_graphs(history)):
+        raise ValueError("history must hold a step and a column that was measured, such as reward; got none")
+    rows = history.astype(object).where(history.notna(), None).to_dict("records")
     records: list[Any] = [SimpleNamespace(**{str(name): value for name, value in row.items()}) for row in rows]
     series = [Series("", [records], "smooth")]
     picture = replace(build_picture(series, graphs), title=title, columns=2)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.slots import CALLS, numbers_in
@@ -128,14 +129,18 @@ def compute_objectives(algorithm: PolicyGradient, group: GroupRecord) -> list[li
     """Return of each token J as the algorithm gives it; of a KL penalty in its loss value and slope by log π."""
     x = RecordedGroup.from_record(group)
     logp = x.logp.requires_grad_()
-    columns = {"J": algorithm.without_kl().objective(logp, x.batch).value}
+    # The recorded ratio and limits stand in for the pieces that made them, which may need more than this group.
+    made = [[(t.ratio, t.lower, math.inf if t.upper is None else t.upper) for t in r.tokens] for r in group.responses]
+    rows = [torch.tensor(row, dtype=torch.double).view(-1, 3) for row in made]
+    ratio, lower, upper = pad_sequence(rows, batch_first=True, padding_value=1.0)[None].unbind(-1)
+    at_record = replace(algorithm, ratio=lambda logp, old_logp, mask: ratio, bounds=lambda old_logp: (lower, upper))
+    columns = {"J": at_record.without_kl().objective(logp, x.batch).value}
     if algorithm.kl_in_loss:
-        columns["KL"] = columns["J"] - algorithm.objective(logp, x.batch).value
+        columns["KL"] = columns["J"] - at_record.objective(logp, x.batch).value
         columns["slope_kl"] = torch.zeros_like(logp)
         if columns["KL"].requires_grad:  # a penalty of one's own may have no slope
             (columns["slope_kl"],) = torch.autograd.grad(columns["KL"].sum(), logp)
-    rows = zip(*(values[0].tolist() for values in columns.values()), strict=True)
-    tokens = [zip(*row, strict=True) for row in rows]
+    tokens = [zip(*row, strict=True) for row in zip(*(values[0].tolist() for values in columns.values()), strict=True)]
     return [
         [dict(zip(columns, token, strict=True)) for token, _ in zip(row, response.tokens, strict=False)]
         for row, response in zip(tokens, group.responses, strict=True)

@@ -127,7 +127,8 @@ class BudgetedRun:
                 self.folder, steps=UNLIMITED, device=self.device, task=self.task, algorithm=who.algorithm
             )
         else:
-            shutil.rmtree(self.folder, ignore_errors=True)  # a beginning that was cut off
+            if not (self.folder / "metrics.jsonl").exists():  # a beginning that was cut off has no steps
+                shutil.rmtree(self.folder, ignore_errors=True)
             policy, settings = load_policy(self.policy, device=self.device), who.settings_with(self.seed)
             run = train(policy, self.task, who.algorithm, settings, reference=who.reference, out=self.folder)
         if not summary.is_file():  # it begins, or was stopped before this was known

@@ -60,6 +60,12 @@ def test_clipped_tokens_are_no_graph_where_every_ratio_was_1(spreads, count):
     assert titles.count("Clipped tokens") == count
 
 
+@pytest.mark.parametrize("rows", [{}, {"step": []}, {"step": [1], "reward": [np.nan]}], ids=["empty", "no step", "NaN"])
+def test_a_history_of_nothing_is_refused_in_a_sentence(rows):
+    with pytest.raises(ValueError, match="history must hold a step and a column that was measured"):
+        plot_learning_curves(pd.DataFrame(rows))
+
+
 def test_seeds_are_a_mean_and_a_band_that_go_straight_over_steps_in_which_nothing_was_measured():
     """Measured in steps 3, 8 and 13 of 15; the second seed not in step 8."""
     tables = [frame(15, 0, {3: 0.1, 8: 0.3, 13: 0.2}), frame(15, 1, {3: 0.3, 13: 0.4})]

@@ -233,6 +233,16 @@ def test_what_trl_printed(tmp_path):
     assert second["step"] == 2 and math.isnan(second["reward"]) and second["kl"] == -1e-5
 
 
+def test_a_place_in_the_inspector_may_be_a_step_alone(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        "".join(f'{{"step": {n}, "data": {{"critic/rewards/mean": 0.5}}}}\n' for n in (1, 2))
+    )
+    import_run(tmp_path / "a.jsonl", tmp_path / "run")
+    inspector = inspect_run(tmp_path / "run")
+    inspector.place = [1]
+    assert inspector.place == [1, 0, 0, 0] and "Step 1 of 2." in inspector.caption
+
+
 def test_a_report(rlviz, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "trainer_state.json").write_text(json.dumps({"log_history": trl_runs.read()["long pays"]}))

@@ -8,12 +8,13 @@ import torch
 
 from rlviz.algorithms import ALGORITHMS, DCPO, DR_GRPO, GRPO, GSPO, KL_COV, PPO, PPO_PENALTY, GroupPolicyGradient
 from rlviz.pieces.bounds import no_bounds
+from rlviz.pieces.formula import parse_formula
 from rlviz.pieces.kl import KLToOld
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 from rlviz.pieces.surrogate import unclipped
 from rlviz.pieces.words import explained
 from rlviz.runs.counterfactual import RecordedGroup, evaluate_group
-from rlviz.runs.formula import describe_gradient, fill_template, format_numbers
+from rlviz.runs.formula import FormulaLine, describe_gradient, fill_template, format_numbers
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
 from rlviz.types import GroupRecord, ResponseRecord, TokenRecord
@@ -191,6 +192,22 @@ WORDS = (  # algorithm, ratio, the token's record, what is said of it
 def test_what_the_loss_does_in_words(algorithm, ratio, more, words):
     template, numbers = describe_gradient(algorithm, token(ratio, **{"advantage": 0.5, **more}))
     assert fill_template(template, format_numbers(numbers)) == words
+
+
+def whole_rollout(logp, old_logp, mask):
+    raise ValueError("logp must be of the whole rollout")
+
+
+@pytest.mark.parametrize("more", [{}, {"old_prob": 1e-45, "new_prob": 1e-45}], ids=["a ratio of one's own", "rounded"])
+def test_the_recorded_ratio_stands_in_for_what_a_group_does_not_give(more, grpo):
+    """A ratio piece that needs all groups, and probabilities so small that float32 rounds them: J is .9 · .5."""
+    algorithm = NO_KL if more else replace(NO_KL, ratio=whole_rollout)
+    assert alone(algorithm, grpo, 0.9, **more).terms[0].key == "J"
+
+
+def test_a_parameter_below_0_stands_in_brackets_behind_a_sign_and_below_a_power():
+    node = parse_formula("shift² + ratio · shift + min(shift, ratio)").main
+    assert FormulaLine({"shift": -0.5}).line(node) == "= (−0.500)² + {ratio!} · (−0.500) + min(−0.500, {ratio})"
 
 
 def test_a_probability_that_vanished_is_no_error(grpo):

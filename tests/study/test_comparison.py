@@ -10,6 +10,7 @@ import pytest
 
 from rlviz import DAPO, DPO, GRPO, PairSettings, TrainSettings, train
 from rlviz.study import Comparison, Contender, bootstrap_of_the_difference, compare, interval, read_comparison
+from rlviz.study.budget import BudgetedRun
 from rlviz.training import RunFolder, find_task, resume
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
@@ -176,3 +177,11 @@ def test_runs_on_disk_are_grouped_by_what_they_are(tmp_path):
     next(train(load_policy("chain"), Chain(), FREE, TINY, out=tmp_path / "begun"))
     with pytest.raises(ValueError, match="begun has no evaluation on held-out prompts yet"):
         read_comparison([tmp_path / "begun"])
+
+
+def test_steps_in_a_folder_that_lost_its_configuration_are_not_thrown_away(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    job = BudgetedRun(tmp_path, BOTH[0], 0, Chain(), "chain", "cpu", "responses", 64)
+    with pytest.raises(FileExistsError, match="is not empty"):
+        next(job.run())
+    assert (tmp_path / "metrics.jsonl").exists()
