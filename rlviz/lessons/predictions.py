@@ -63,7 +63,12 @@ class Predictions:
         self._questions = {name: (texts,) if isinstance(texts, str) else texts for name, texts in questions.items()}
         self._file = Path(FOLDER) / f"{lesson}.json"
         self._lesson = lesson
-        before = read_json(self._file, LessonPredictions).predictions if self._file.exists() else {}
+        try:
+            before = read_json(self._file, LessonPredictions).predictions
+        except FileNotFoundError:
+            before = {}
+        except ValueError as error:
+            raise ValueError(f"{error}; move it away, and the predictions begin anew") from None
         self.predictions = {
             name: replace(before.get(name, Prediction("")), question=question)
             for name, (question, *_) in self._questions.items()
@@ -258,13 +263,13 @@ SIGNS = str.maketrans("−–—’×", "---'x")  # that no keyboard has
 
 
 def find_choice(answer: str, choices: Sequence[str], marks: Iterable[str]) -> str | None:
-    """Return the choice that an answer names by its mark or its words: case, spaces and signs that look alike do not count."""
+    """Return the choice that an answer names by its words or its mark: case, spaces and signs that look alike do not count."""
 
     def simplify(text: str) -> str:
         return " ".join(text.translate(SIGNS).casefold().split()).strip(" .)\"'“”")
 
     by_words = {simplify(choice): choice for choice in choices}
-    return {**by_words, **dict(zip(marks, choices, strict=False))}.get(simplify(answer))
+    return {**dict(zip(marks, choices, strict=False)), **by_words}.get(simplify(answer))
 
 
 def _format(value: float | str | None) -> str:

@@ -91,6 +91,7 @@ def test_the_fields_save_what_is_typed_and_refuse_what_is_out_of_range(monkeypat
         *((("Which?", "−3", "more than 3"), typed, "−3") for typed in ("-3", "−3", " –3. ", "1")),
         (("Which?", "−3", "more than 3"), "MORE  than 3", "more than 3"),
         (("Which?", "−3", "more than 3"), "3", None),
+        (("How many?", "2", "4"), "2", "2"),  # not the second one
         ("Share of dead groups?", "75 %", 0.75),
         ("Per cent of the tokens?", "75 %", 75.0),
         ("Share of dead groups?", "0,5", 0.5),
@@ -99,6 +100,13 @@ def test_the_fields_save_what_is_typed_and_refuse_what_is_out_of_range(monkeypat
 def test_an_answer_counts_however_it_is_typed(question, typed, guess):
     predict = Predictions("09_x", name=question)
     assert (predict.take("name", typed) == "") == (guess is not None) and predict.predictions["name"].guess == guess
+
+
+def test_of_a_damaged_file_is_said_what_to_do():
+    Path("predictions").mkdir()
+    Path("predictions/03_grpo.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="03_grpo.json is not JSON .*; move it away, and the predictions begin anew"):
+        Predictions("03_grpo", **QUESTIONS)
 
 
 def hand_in(folder, lesson, *rows):
