@@ -269,8 +269,7 @@ def test_an_overlong_buffer_longer_than_a_response_is_no_piece_and_leaves_the_re
     buffer = "reward_model.reward_manager=dapo reward_model.overlong_buffer.enable=true reward_model.overlong_buffer.len=4096"
     explanation = explain_config(f"{overrides(ENOUGH)} {buffer} data.max_response_length=512")
     assert (
-        next(line.here for line in explanation.slots if line.slot == "shape")
-        == "1.0 off in the last 4096 of 512 tokens"
+        next(line.here for line in explanation.slots if line.slot == "shape") == "1 off in the last 4096 of 512 tokens"
     )
 
 
