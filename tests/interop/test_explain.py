@@ -265,13 +265,14 @@ def test_a_high_learning_rate_is_a_symptom_unless_an_adapter_is_trained(text, is
     assert any("lr 3e-05 is 30 times" in why for _, why in read.symptoms) == is_high
 
 
-def test_an_overlong_buffer_longer_than_a_response_is_no_piece_and_leaves_the_rest_readable():
-    buffer = "reward_model.reward_manager=dapo reward_model.overlong_buffer.enable=true reward_model.overlong_buffer.len=4096"
-    explanation = explain_config(f"{overrides(ENOUGH)} {buffer} data.max_response_length=512")
-    assert (
-        next(line.here for line in explanation.slots if line.slot == "shape")
-        == "1.0 off in the last 4096 of 512 tokens"
+@pytest.mark.parametrize("length", [4096, None])
+def test_an_overlong_buffer_longer_than_a_response_is_no_piece_and_leaves_the_rest_readable(length):
+    buffer = f"reward_model.reward_manager=dapo %enable=true {f'%len={length}' if length else ''}".replace(
+        "%", rows.FOLDERS["&"]
     )
+    explanation = explain_config(f"{overrides(ENOUGH)} {buffer} data.max_response_length=512")
+    (line,) = (line for line in explanation.slots if line.slot == "shape")
+    assert line.here == f"1 off in the last {length} of 512 tokens"
 
 
 def test_no_length_is_not_a_short_one():
