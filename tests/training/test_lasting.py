@@ -196,6 +196,7 @@ def test_a_run_that_is_closed_or_done_lets_go(tmp_path):
 BROKEN = replace(NO_KL, shape=lambda rewards, lengths: rewards * math.nan)
 DIVERGED = {
     "GRPO lr": (NO_KL, {"lr": 1e30}, r"step 2 is not a finite number, .*lr is too high \(1e\+30; default 0.0003\)"),
+    "GRPO no critic": (NO_KL, {"lr": 1e30, "critic_lr": 1e33}, r"lr is too high \(1e\+30; default 0.0003\)"),
     "PPO critic_lr": (PPO, {"critic_lr": 1e30}, r"the critic's gradient of step 1 .*critic_lr is too high \(1e\+30"),
     "temperature": (NO_KL, {"temperature": 1e-39}, r"step 1 .*temperature is too low \(1e-39; default 1\), begin again"),
     "a piece": (BROKEN, {}, "the mean reward of step 1 .*a piece of your own gave that"),
