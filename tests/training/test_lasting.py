@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlviz import PPO
+from rlviz import DPO, PPO
 from rlviz.algorithms import GRPO
+from rlviz.settings import PairSettings
 from rlviz.training import (
     RunFolder,
     TrainSettings,
@@ -134,6 +135,15 @@ def test_a_folder_whose_run_was_killed_as_it_began_says_so(tmp_path):
         resume(tmp_path)
     with pytest.raises(FileExistsError, match="is a file; name a new folder"):
         start(out=tmp_path / ".lock")
+
+
+def test_a_run_whose_pairs_became_fewer_is_refused(tmp_path):
+    run = start(PairSettings(steps=3, num_pairs=8, batch_size=4, evaluate_every=0), DPO, out=tmp_path / "run")
+    next(run), run.close()
+    file = tmp_path / "run" / "pairs.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:4]))
+    with pytest.raises(ValueError, match=r"pairs\.jsonl holds 4 pairs, fewer than the run began with"):
+        resume(tmp_path / "run", device="cpu")
 
 
 def half_a_line(path, line):
