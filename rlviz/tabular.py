@@ -387,6 +387,8 @@ def train_table(
     another type.
     """
     task = good_actions() if task is None else task
+    if not isinstance(algorithm, GroupPolicyGradient):
+        raise ValueError(f"algorithm must learn from groups of responses, as GRPO does; got {algorithm.name}")
     if algorithm.asks_for("advantage", "step_ends"):
         raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
     if reference is not None:

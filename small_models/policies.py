@@ -437,7 +437,8 @@ def _load_policy(source: str | os.PathLike[str], device: str) -> Policy:
     if is_folder:
         if (folder / "adapter").is_dir():  # where earlier versions put one
             raise ValueError(
-                f"policy: {name} holds a LoRA adapter; name its base in adapter/{adapters.CONFIG}, and load that"
+                f"policy: {name} holds a model and a LoRA adapter on it: move adapter/ out of it, name the model in "
+                f"{adapters.CONFIG} there, as base_model_name_or_path, and load that"
             )
         check_files(folder)
         if (known := shipped_files.read(folder, where)) is not None:

@@ -57,6 +57,11 @@ class PreferenceRun(TrainingRun[PairRecord]):
         self.state.step += 1
         return numbers
 
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        super().restore(tensors, counters)
+        if any(place >= len(self.pairs) for place in self.state.waiting or ()):
+            raise ValueError(f"pairs.jsonl holds {len(self.pairs)} pairs, fewer than the run began with")
+
     def collect(self) -> list[int]:
         """Return the indices of the pairs of an update, each pair once before one comes again."""
         size, waiting = self.settings.batch_size, self.state.waiting or []

@@ -78,12 +78,10 @@ class RunFolder:
         if folder.is_file():
             raise FileExistsError(f"out: {path} is a file; name a new folder")
         if (names := _entry_names(folder)) - {LOCK}:
-            what, advice = (
-                (f": {NO_STEP}", "")
-                if LOCK in names and CONFIG not in names
-                else ("", ", or resume the run that it holds")
-            )
-            raise FileExistsError(f"out: {path} is not empty{what}; name a new folder{advice}")
+            why = f": {NO_STEP}; name a new folder"
+            if CONFIG in names or LOCK not in names:
+                why = "; name a new folder, or resume the run that it holds"
+            raise FileExistsError(f"out: {path} is not empty{why}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             return cls(folder, FolderLock(folder))

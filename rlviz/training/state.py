@@ -19,6 +19,7 @@ from rlviz.settings import Settings, TrainSettings
 from rlviz.training.adamw import AdamW
 from rlviz.training.critics import SharedCritic, new_critic
 from small_models.adapters import moving_weights
+from small_models.files import convert
 from small_models.pairs import Pair
 from small_models.policies import Policy
 from small_models.precision import round_to_bits
@@ -171,7 +172,9 @@ def restore(state: State, settings: Settings, tensors: Mapping[str, Tensor], val
             setattr(state, f.name, values.get(f.name) if part is None else values[f.name])
         elif part is not None:
             setattr(state, f.name, _restore_part(f.name, part, tensors, state, settings))
-    state.reward_pairs = [Pair(**pair) if isinstance(pair, dict) else pair for pair in state.reward_pairs]
+    state.reward_pairs = [
+        convert(pair, Pair, "reward_pairs") if isinstance(pair, dict) else pair for pair in state.reward_pairs
+    ]
     if _adapts_beta(state.algorithm) and values.get("beta") is not None:
         state.algorithm = state.algorithm.with_parameters(beta=values["beta"])
     if isinstance(settings, TrainSettings):

@@ -167,6 +167,7 @@ TOGETHER = (
     (lambda: sample(policy(), ["35271="], max_new_tokens=100), "100 after a prompt of 6 tokens exceeds the 64 positions"),
     (lambda: sample(policy(), ["3É="], max_new_tokens=2), "text '3É=' holds ['É']; this vocabulary has"),
     (lambda: sample(policy(), ["1="], group_size=10**9, max_new_tokens=4), "would take … GB…lower group_size"),
+    (lambda: train_table(DPO), "algorithm must learn from groups of responses, as GRPO does; got DPO"),
     (lambda: train_table(GRPO, replicas=10**9), "…GB…lower steps, group_size, groups or replicas"),
     (lambda: Pair("1=", "1", "1"), "chosen and rejected must differ; both are '1'"),
     (lambda: find_task("chain").gold("abc"), "prompt must be written as …is; got 'abc'"),

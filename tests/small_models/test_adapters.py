@@ -218,9 +218,19 @@ def test_an_adapter_on_a_base_that_is_found_nowhere_again_is_not_saved(base, tmp
         with pytest.raises(ValueError, match="base of its LoRA adapter is found nowhere again; save the base"):
             adapted.save(tmp_path / "saved")
         assert not [*(tmp_path / "saved").iterdir()]
-    (base / "adapter").mkdir()
-    with pytest.raises(ValueError, match="holds a LoRA adapter; name its base in adapter/"):
+
+
+def test_an_adapter_within_its_base_s_folder_is_read_once_it_is_moved(base, tmp_path):
+    policy, moved = load_policy(base, device="cpu", lora=2), tmp_path / "moved"
+    policy.model.save_pretrained(base / "adapter")
+    with pytest.raises(
+        ValueError, match=r"move adapter/ out of it, name the model in adapter_config.json there, as base_"
+    ):
         load_policy(base, device="cpu")
+    (base / "adapter").rename(moved)
+    config = json.loads((moved / adapters.CONFIG).read_text()) | {"base_model_name_or_path": str(base)}
+    (moved / adapters.CONFIG).write_text(json.dumps(config))
+    assert torch.equal(logits_of(load_policy(moved, device="cpu")), logits_of(policy))
 
 
 def test_an_adapter_of_peft_alone_is_read_where_it_names_its_base(base, tmp_path):

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlviz import PPO
+from rlviz import DPO, PPO
 from rlviz.algorithms import GRPO
+from rlviz.settings import PairSettings
 from rlviz.training import (
     RunFolder,
     TrainSettings,
@@ -136,6 +137,15 @@ def test_a_folder_whose_run_was_killed_as_it_began_says_so(tmp_path):
         start(out=tmp_path / ".lock")
 
 
+def test_a_run_whose_pairs_became_fewer_is_refused(tmp_path):
+    run = start(PairSettings(steps=3, num_pairs=8, batch_size=4, evaluate_every=0), DPO, out=tmp_path / "run")
+    next(run), run.close()
+    file = tmp_path / "run" / "pairs.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:4]))
+    with pytest.raises(ValueError, match=r"pairs\.jsonl holds 4 pairs, fewer than the run began with"):
+        resume(tmp_path / "run", device="cpu")
+
+
 def half_a_line(path, line):
     with open(path, "ab") as file:
         file.write(line.encode()[:40])
@@ -196,6 +206,7 @@ def test_a_run_that_is_closed_or_done_lets_go(tmp_path):
 BROKEN = replace(NO_KL, shape=lambda rewards, lengths: rewards * math.nan)
 DIVERGED = {
     "GRPO lr": (NO_KL, {"lr": 1e30}, r"step 2 is not a finite number, .*lr is too high \(1e\+30; default 0.0003\)"),
+    "GRPO no critic": (NO_KL, {"lr": 1e30, "critic_lr": 1e33}, r"lr is too high \(1e\+30; default 0.0003\)"),
     "PPO critic_lr": (PPO, {"critic_lr": 1e30}, r"the critic's gradient of step 1 .*critic_lr is too high \(1e\+30"),
     "temperature": (NO_KL, {"temperature": 1e-39}, r"step 1 .*temperature is too low \(1e-39; default 1\), begin again"),
     "a piece": (BROKEN, {}, "the mean reward of step 1 .*a piece of your own gave that"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlviz.algorithms import GRPO
-from rlviz.training import TrainSettings, train
+from rlviz.training import TrainSettings, resume, train
 from rlviz.training.records import repeated
 from rlviz.training.reward_model import REFRESH_STEPS, refresh
 from rlviz.training.rewards import agreement, step_rewards
@@ -16,6 +16,7 @@ from small_models.policies import load_policy
 from small_models.sampling import Samples, encode_prompts, encode_responses
 from small_models.scorers import RewardModel
 from small_models.tasks import Chain
+from small_models.taste import Preference
 
 TASK = Chain()
 NO_KL = replace(GRPO, kl=None)
@@ -108,6 +109,16 @@ class TestLearnedReward:
         assert records[1].reward_loss > 0
         assert run.state.reward_pairs[: len(learned.pairs)] == learned.pairs
         assert len(run.state.reward_pairs) > len(learned.pairs)  # the next refresh may replay them
+
+    def test_pairs_that_somebody_judged_outlive_a_stop(self, tmp_path):
+        judged = [Preference("the little bear", " was kind .", " was sad .")]
+        model = RewardModel.from_policy(load_policy("sentences", device="cpu"))
+        settings = replace(SHORT, refresh_reward_every=2)
+        run = train("sentences", NO_KL, settings, reward_model=model, pairs=judged, out=tmp_path / "run")
+        next(run), run.close()
+        again = resume(tmp_path / "run", device="cpu")
+        assert again.state.reward_pairs == [Pair("the little bear", " was kind .", " was sad .")]
+        assert next(again).step == 2
 
     def test_a_refresh_learns_from_fresh_pairs_and_a_tenth_of_older_ones(self, learned, monkeypatch):
         from rlviz.training import reward_model as module
