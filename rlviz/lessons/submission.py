@@ -230,6 +230,7 @@ def _limit(folder: Path, memory: float) -> None:
 def _judge(call: str, names: dict[str, Any]) -> Verdict:
     try:
         verdict = eval(call, names)
-        return Verdict(bool(verdict.passed), str(verdict.says), str(verdict.mistake))
+        mistake = str(verdict.mistake) if verdict.is_attempt else "no answer"
+        return Verdict(bool(verdict.passed), str(verdict.says), mistake)
     except BaseException as error:  # by sys.exit, too
         return Verdict(False, cut(f"it cannot be checked ({type(error).__name__}: {error}", 200) + ")")

@@ -11,8 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rlviz.cli import app
+from rlviz.lessons import check
 from rlviz.lessons.gradebook import NO_WALL, Grade, page, table
 from rlviz.lessons.grading import LARGEST_HANDED_IN
+from rlviz.lessons.submission import _judge
 from rlviz.lessons.verdict import Verdict
 
 KEY = "check.group_advantage(my_group_advantage)"
@@ -183,6 +185,14 @@ def test_a_row_says_what_was_right_and_what_went_wrong(graded, name):
     due = {"error": "", "predictions": GUESSED if row["passed"] == "1" else ANY, **cells}
     for column, words in due.items():
         assert words is ANY or (words in row[column] and bool(words) == bool(row[column])), row
+
+
+@pytest.mark.parametrize(
+    "answer", ["check.group_advantage(lambda rewards: None)", "check.bug('grpo', line=0, does='')"]
+)
+def test_an_exercise_that_was_left_as_it_is_has_no_answer(answer):
+    verdict = _judge(answer, {"check": check})
+    assert not verdict.passed and verdict.mistake == "no answer"
 
 
 @pytest.mark.parametrize("name", BROKEN)

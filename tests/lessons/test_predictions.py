@@ -105,7 +105,7 @@ def test_an_answer_counts_however_it_is_typed(question, typed, guess):
 def test_of_a_damaged_file_is_said_what_to_do():
     Path("predictions").mkdir()
     Path("predictions/03_grpo.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match="03_grpo.json is not JSON .*; move it away, and the predictions begin anew"):
+    with pytest.raises(ValueError, match="move it away, and the predictions begin anew"):
         Predictions("03_grpo", **QUESTIONS)
 
 
