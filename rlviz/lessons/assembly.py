@@ -168,7 +168,8 @@ def slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
             other = member.slots()[slot]
             if other not in seen:
                 seen.append(other)
-                place = f"({member.name}'s {slot}) in the place of {label(slots[slot])}"
+                ours = "nothing" if slots[slot] is None else label(slots[slot])
+                place = f"({member.name}'s {slot}) in the place of {ours}"
                 yield with_piece(slot, other, f"your loss is what comes with {label(other)} {place}.")
     for member in family:
         for variant, but in ((member, ""), (member.without_kl(), " without its KL term")):

@@ -96,13 +96,14 @@ def grader(student: Grader) -> Verdict:
             call = f"my_judge({prompt!r}, {response!r}, {answer!r})"
             try:
                 result = student(prompt, response, answer)
+                says = bool(result)
             except Exception as error:
                 advice = "A policy writes anything: say what such a response is worth."
                 return Verdict(False, f"{call} raises {type(error).__name__} ({error}). {advice}")
             if result is None:
                 return Verdict(False, f"{call} returns None: return True or False.", is_attempt=False)
-            if bool(result) != is_right:
-                return Verdict(False, f"{call} is {bool(result)}, and should be {is_right}. This is {what}.")
+            if says != is_right:
+                return Verdict(False, f"{call} is {says}, and should be {is_right}. This is {what}.")
     kinds = f"{len(RIGHT)} kinds of right and {len(WRONG)} kinds of wrong responses"
     return Verdict(True, f"right on {len(PROMPTS)} prompts, with {kinds}.")
 

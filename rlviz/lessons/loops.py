@@ -203,6 +203,9 @@ class _WatchedLoss:
 
 def _wrong_tensors(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:
     """Return a sentence on the first tensor that a loss should not have got, "" where all are right."""
+    for name, value in (("logp", logp), ("old_logp", old_logp), ("rewards", rewards), ("mask", mask)):
+        if not isinstance(value, Tensor):
+            return f"{name} must be a tensor; your loop gives {type(value).__name__} to the loss."
     if list(rewards.shape) != [PROMPTS, GROUP]:
         return f"rewards must be [{PROMPTS}, {GROUP}], prompts and responses; yours are {list(rewards.shape)}."
     if logp.shape != mask.shape or logp.shape != old_logp.shape or list(logp.shape[:2]) != [PROMPTS, GROUP]:

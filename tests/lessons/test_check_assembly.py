@@ -90,6 +90,7 @@ ASSEMBLED = [  # algorithm, a student's loss, what is said
     (GRPO, loss_of(beta=0.04, advantage="biased"), "divides by G"),
     (GRPO, loss_of(beta=0.04, advantage="raw"), "your A is the reward itself"),
     (GRPO, loss_of(beta=0.04, mean="places"), "padding is in your loss"),
+    (GRPO.without_kl(), loss_of(beta=0.04), "in the loss (GRPO's kl) in the place of nothing"),
     (GRPO.without_kl(), lambda logp, old, *others: loss_of()(old, logp, *others), "your ratio is upside down"),
     (GRPO, lambda *others: -grpo(*others), "sign is wrong"),
     (GRPO, lambda logp, old, *others: grpo(logp, logp.detach(), *others), "your ratio is 1 everywhere"),

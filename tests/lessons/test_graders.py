@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 from rlviz.lessons import check
 from rlviz.lessons.graders import HOLES, PROMPTS, RIGHT, RULE, WRONG, fill_texts
@@ -41,6 +42,7 @@ def test_the_table_is_what_the_task_s_own_rule_says():
         (lambda p, r, a: r.rpartition("#")[2] == a, "This is two answers, of which the last is right."),
         (lambda p, r, a: r.split("#")[1] == a, "raises IndexError (list index out of range). A policy writes anything"),
         (lambda p, r, a: by_pattern(p, r, "8"), "my_judge('00000=', '00000#0', '0') is False, and should be True"),
+        (lambda p, r, a: torch.tensor([r == a, True]), "raises RuntimeError (Boolean value of Tensor with more than one"),
         (lambda p, r, a: None, "returns None: return True or False."),
         (lambda p, r: True, "a judge takes three arguments: prompt, response, answer."),
         ("38078#8", "give a function of prompt, response and answer; got '38078#8'."),

@@ -90,6 +90,7 @@ def two_steps(monkeypatch):
         ((("range(steps)", "range(steps // 2)"),), "of 2 steps your loop calls the loss 1 times"),
         ((("task.train_prompts", "task.held_out_prompts"),), "your loop trains on held-out prompts"),
         ((("rng.choices(task.train_prompts, k=16)", "task.train_prompts[:16]"),), "every step trains on the same 16 prompts"),
+        ((("None, R,", "None, R.tolist(),"),), "rewards must be a tensor; your loop gives list to the loss"),
         (((").correct", ").format"),), "of the 128 responses are right, but"),
         ((("float(task.grade(p, t).correct)", "1.0"),), "your loop grades 0 responses before it calls the loss"),
         (((CLEARS, "    J.backward()\n    optimizer.zero_grad()"),), "and zero_grad() not between the two"),
