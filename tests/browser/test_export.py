@@ -13,7 +13,7 @@ from PIL import Image
 
 from rlviz.algorithms import GRPO
 from rlviz.page.widget import page as page_of
-from rlviz.pictures import Explorer, explore_clip, explore_coin, explore_process, explore_walk
+from rlviz.pictures import Explorer, explore_advantages, explore_clip, explore_coin, explore_process, explore_walk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +118,8 @@ def test_a_link_opens_the_picture_as_it_is_and_what_cannot_be_is_the_nearest_tha
     assert now.evaluate("document.querySelector('code').textContent") == "explore_clip(eps_low=0.01, old_prob=1)"
     inherited = "#clip.algorithm=constructor&clip.beside=toString,__proto__,GRPO~constructor=1"
     assert opened(explore_clip(), address=inherited).evaluate(STATE) == opened(explore_clip()).evaluate(STATE)
+    counted = opened(explore_advantages(), address="#advantages.group_size=5.6")
+    assert counted.evaluate("document.querySelector('code').textContent") == "explore_advantages(group_size=6)"
     far = opened(explore_clip(eps_high=1.5))  # further than its slider goes
     assert far.evaluate("document.querySelector('code').textContent") == "explore_clip(eps_high=1.5)"
 
