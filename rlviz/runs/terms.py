@@ -130,8 +130,10 @@ def compute_objectives(algorithm: PolicyGradient, group: GroupRecord) -> list[li
     x = RecordedGroup.from_record(group)
     logp = x.logp.requires_grad_()
     # The recorded ratio and limits stand in for the pieces that made them, which may need more than this group.
-    made = [[(t.ratio, t.lower, math.inf if t.upper is None else t.upper) for t in r.tokens] for r in group.responses]
-    rows = [torch.tensor(row, dtype=torch.double).view(-1, 3) for row in made]
+    numbers = [
+        [(t.ratio, t.lower, math.inf if t.upper is None else t.upper) for t in r.tokens] for r in group.responses
+    ]
+    rows = [torch.tensor(row, dtype=torch.double).view(-1, 3) for row in numbers]
     ratio, lower, upper = pad_sequence(rows, batch_first=True, padding_value=1.0)[None].unbind(-1)
     at_record = replace(algorithm, ratio=lambda logp, old_logp, mask: ratio, bounds=lambda old_logp: (lower, upper))
     columns = {"J": at_record.without_kl().objective(logp, x.batch).value}

@@ -103,6 +103,9 @@ def test_all_of_it_can_be_done_by_the_keyboard(visit: Callable[..., Page]) -> No
     until(page, f"{lengths}[{now.index(max(now))}] < {max(now)}")
     assert entry.evaluate("(word) => word === document.activeElement"), "a shorter sentence took the focus along"
     page.get_by_role("button", name="Pause").press("Enter")
+    step = None
+    while step != (step := page.evaluate("rlviz.run.step")):  # the one that was under way is drawn, too
+        page.wait_for_timeout(2000)
     entry.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")

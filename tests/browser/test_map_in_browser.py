@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlviz.page.widget import page
 from rlviz.pictures import explore_map
+from tests.browser.playing import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -40,5 +41,5 @@ def test_a_map_answers_to_cell_map_measure_and_arrow_keys(browser: Browser, tmp_
     numbers = f"[...document.querySelectorAll('svg text')].filter({is_number}).length"
     assert tab.evaluate(numbers) > 9
     tab.set_viewport_size({"width": 240, "height": 900})  # a cell is narrower than its number
-    tab.wait_for_function(f"{numbers} === 0")
+    until(tab, f"{numbers} === 0")
     tab.close()

@@ -100,7 +100,7 @@ def test_names_of_many_runs_stand_beside_the_graph_and_apart(records):
     series = [*(Series(name, [records], "before") for name in names), Series("Lite PPO", [records])]
     figure = draw_figure(build_picture(series), bind_data(series, 3, ""))
     FigureCanvasAgg(figure).draw()
-    for ax, count in zip(figure.axes, (8, 6, 2), strict=True):  # with reward and held out; alone; two limits
+    for ax, count in zip(figure.axes, (8, 7, 2), strict=True):  # with reward and held out; a name a run; two limits
         boxes = [text.get_window_extent().padded(-0.5) for text in ax.texts]
         assert len(boxes) == count and all(box.x0 > ax.bbox.x1 for box in boxes)
         assert not any(a.overlaps(b) for a, b in combinations([*boxes, ax.title.get_window_extent()], 2))
