@@ -293,7 +293,8 @@ def _verl_shape(o: Options) -> Any:
     if o["reward.reward_manager.name"] != "dapo" or not o.get(buffer + "enable"):
         return None
     longest = o.get("reward.reward_kwargs.max_resp_len") or o["data.max_response_length"]
-    length, factor = o.get(buffer + "len"), o.get(buffer + "penalty_factor", 1)
+    length: Any = o.get(buffer + "len")
+    factor = o.get(buffer + "penalty_factor", 1)
     try:
         return shaping.SoftOverlongPunishment(int(longest), int(length), float(factor))
     except (TypeError, ValueError):

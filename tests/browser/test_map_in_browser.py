@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rlviz.page.widget import page
 from rlviz.pictures import explore_map
-from tests.browser.playing import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -37,9 +36,4 @@ def test_a_map_answers_to_cell_map_measure_and_arrow_keys(browser: Browser, tmp_
     shows(which="dupo-repeats", measure="dead", **at)
     tab.get_by_label("column", exact=True).press("ArrowRight")
     shows(which="dupo-repeats", measure="dead", column=3, row=3)
-    is_number = r"(one) => /^[+−]\d\.\d\d$/.test(one.textContent)"
-    numbers = f"[...document.querySelectorAll('svg text')].filter({is_number}).length"
-    assert tab.evaluate(numbers) > 9
-    tab.set_viewport_size({"width": 240, "height": 900})  # a cell is narrower than its number
-    until(tab, f"{numbers} === 0")
     tab.close()
