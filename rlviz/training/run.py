@@ -199,9 +199,8 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         if not updated and not finite_weights(self.policy):
             return "the policy that it began with has weights that are not finite, begin with another one"
         default, far = default_settings(self.algorithm), {}
-        rates = ["lr", "critic_lr"][: len(self.state.optimizers)] if updated else []
-        names: list[str] = [*rates, "temperature"]
-        for name in filter(vars(default).get, names):
+        rates: list[str] = ["lr", "critic_lr"][: len(self.state.optimizers)] if updated else []
+        for name in filter(vars(default).get, [*rates, "temperature"]):
             factor = getattr(self.settings, name) / getattr(default, name)
             far[name] = 1 / factor if name == "temperature" else factor  # the only one that divides
         worst = max(far, key=far.__getitem__, default="")
