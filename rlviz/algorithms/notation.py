@@ -158,20 +158,22 @@ def mark_changed(node: Node, changed: AbstractSet[str]) -> Node:
 
 
 def mark_differences(node: Node, others: Sequence[Node], changed: AbstractSet[str]) -> Node:
-    """Return a tree with what stands in none of the other trees marked, in slots that changed alone.
+    """Return a tree with what stands in none of the other trees, in the same slot, marked, in slots that changed alone.
 
-    A function whose arguments differ is marked alone, and only where no other tree calls it; a number that two trees share says
-    nothing of their kinship.
+    A function whose arguments differ is marked alone, and only where no other tree calls it in that slot; one that stands around
+    its arguments, such as sg[…], with them. A number that two trees share says nothing of their kinship.
     """
-    shared = [part for other in others for part in other.walk()]
-    called = {part.text for part in shared if part.op == "call"}
+    shared = [(part.slot, part) for other in others for part in other.walk()]
+    called = {(slot, part.text) for slot, part in shared if part.op == "call"}
 
     def mark(node: Node) -> Node:
-        if node in shared:
+        if (node.slot, node) in shared:
             return node
-        if node.op == "is" or not any(part in shared for part in node.walk() if part.op != "number"):
+        if node.op == "is" or not any((part.slot, part) in shared for part in node.walk() if part.op != "number"):
             return mark_changed(node, changed)
-        is_new = node.slot in changed and node.text not in called
+        is_new = node.slot in changed and (node.slot, node.text) not in called
+        if is_new and node.text in AROUND:
+            return replace(node, mark="all")
         return replace(node, parts=tuple(map(mark, node.parts)), mark="head" if is_new else "")
 
     return mark(node)

@@ -67,26 +67,9 @@ LAUNCHER = re.compile(
 )
 # commands that start no training, whatever their words are
 STARTS_NOTHING = {
-    *(
-        "[",
-        "[[",
-        "test",
-        "echo",
-        "printf",
-        "source",
-        ".",
-        "cd",
-        "rm",
-        "cat",
-        "cp",
-        "mv",
-        "mkdir",
-        "sed",
-        "grep",
-        "pkill",
-    ),
-    *("git", "pip", "pip3", "conda"),
-}
+    "[", "[[", "test", "echo", "printf", "source", ".", "cd", "rm", "cat", "cp", "mv", "mkdir", "sed", "grep", "pkill",
+    "git", "pip", "pip3", "conda",
+}  # fmt: skip
 CELL_COMMAND = re.compile(r"(?m)^[ \t]*[!%][^\\\n]*(?:\\[^\n]*\n?[^\\\n]*)*")  # of a notebook: !trl grpo …
 PLAIN = re.compile(r"(?!(?:true|false|yes|no|on|off|null)$)[A-Za-z/][\w./-]*", re.I)  # a text for YAML, too
 FILE_NAME = re.compile(r"[^\s=]+\.(?:ya?ml|json|py|ipynb|sh|md)")

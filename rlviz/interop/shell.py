@@ -109,11 +109,8 @@ def read_commands(text: str, level: int = 0) -> list[Command]:
             continue
         if end.isdigit():
             command.comment = int(end)
-        if command.words[0] in (
-            "read",
-            "mapfile",
-            "readarray",
-        ):  # only a running shell knows, but for read -d '' NAME <<EOF
+        # what is read only a running shell knows, but for read -d '' NAME <<EOF
+        if command.words[0] in ("read", "mapfile", "readarray"):
             for name in command.words[1:]:
                 known.assign(name, f"${name}")
             if command.words[0] == "read" and body:

@@ -246,7 +246,7 @@ BIAS = Picture(
             (
                 Line("ahead", "nothing", "6 4", colour="grey", label="truth", direct=True),
                 Line("arrow_x", "arrow_y", width=4, label="estimate", direct=True),
-                Text("clipped outside {limits}", corner="se", colour="grey", when="limits"),
+                Text("clipped outside {limits}", corner="nw", colour="grey", when="limits"),
             ),
             when="arrives",
             tall=0.8,

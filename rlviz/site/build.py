@@ -47,16 +47,22 @@ def build(out: Path, course: Path) -> list[str]:
     """
     refuse_foreign(out)
     target = out.resolve()
-    fresh = target.with_name(f".{target.name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)  # of a build that was killed
+    fresh, earlier = (target.with_name(f".{target.name}.{age}") for age in ("new", "old"))
+    # A build that was killed left what it had written, and between its two renames the earlier site beside it.
+    if earlier.exists() and not target.exists():
+        os.replace(earlier, target)
+    for folder in (fresh, earlier):
+        shutil.rmtree(folder, ignore_errors=True)
     try:
         names = []
         for file in files(course):
             file.write(fresh)
             names.append(file.path)
         (fresh / MARK).write_text(json.dumps(sorted(names), indent=0), encoding="utf-8")
-        shutil.rmtree(target, ignore_errors=True)
+        if target.exists():
+            os.replace(target, earlier)
         os.replace(fresh, target)
+        shutil.rmtree(earlier, ignore_errors=True)
     except OSError as error:
         if error.errno and not error.filename:  # the disk is full
             error.filename = str(out)

@@ -302,6 +302,19 @@ def test_nothing_is_marked_against_itself():
         assert [row for row, _ in result.rows] == rows_of(algorithm)
 
 
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("unbiased-kl", ["«r»"]),  # which stands in the other formula, too, in another slot
+        ("cispo", ["«(1 / Σ_j |o_j|)»", "«sg[clip(r, 0, max_ratio)]»", "«log»"]),
+    ],
+)
+def test_what_stands_elsewhere_in_the_other_formula_differs_too(name, marks):
+    algorithm = next(one for one in RELATIVES if command_name(one) == name)
+    (objective,) = [text for *row, text in row_texts(algorithm, GRPO) if row == ["objective", algorithm.name]]
+    assert re.findall("«[^»]*»", objective) == marks
+
+
 def test_a_changed_number_alone_is_marked_in_the_formula_and_in_the_numbers():
     wider = GRPO.with_parameters(beta=0.1)
     marked = [re.findall("«[^»]*»", row) for *_, row in row_texts(wider, GRPO) if "«" in row]

@@ -19,7 +19,9 @@ FAST = "#play.enough=1&play.seed=3"  # no slow first step
 WORD = ".story-words button:not([hidden])"
 
 
-PLACES = """() => [".story-group", ".story-row", ".play-buttons", ".story-chips", ".play-controls"].map((name) => {
+PLACES = """() => [
+  "section.story-group", ".story-row", ".story-diary", ".play-buttons", ".story-chips", ".play-controls",
+].map((name) => {
   const { x, y, width, height } = document.querySelector(name).getBoundingClientRect();
   return [x, y, width, height].map(Math.round).join(" "); }).join()"""
 

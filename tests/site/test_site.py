@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -379,6 +380,20 @@ def test_an_earlier_site_gives_way_only_to_a_whole_one_and_nothing_hidden_stays(
     (tmp_path / ".site.new").mkdir()  # of a build that was killed
     (tmp_path / ".site.new" / "half.html").touch()
     assert built("second") == (["site"], "second") and not (out / "half.html").exists()
+    out.rename(tmp_path / ".site.old")  # a kill between the two renames, and then a build that fails
+    assert built("half", None) == (["site"], "second")
+
+    def killed(source, target):
+        if Path(source).name == ".site.new":
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    replace = os.replace
+    monkeypatch.setattr(build.os, "replace", killed)
+    with suppress(KeyboardInterrupt):
+        built("third")
+    monkeypatch.undo()
+    assert built("half", None) == (["site"], "second")
 
 
 def test_the_real_course_has_no_dead_link(real_course):
